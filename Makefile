@@ -64,7 +64,7 @@ PYTEST := python -m pytest --numprocesses $(shell echo $$(($$(nproc) + 1))) --di
 # What is decided without input or output, and told by values alone.
 PURE := $(addprefix tests/,test_backoff.py test_devices.py test_errors.py daemon/cdi daemon/config daemon/importers daemon/inspection dra metrics \
 	$(addprefix daemon/test_,container_response.py health_rules.py overlap.py placement.py preference.py device_links.py) \
-	k8s sandbox/api sandbox/openapi sandbox/scheduler wire/http2 wire/test_messages.py wire/test_protobuf.py \
+	k8s sandbox/api sandbox/authorization sandbox/openapi sandbox/scheduler wire/http2 wire/test_messages.py wire/test_protobuf.py \
 	$(addprefix holders/test_,ledger.py any_history.py) \
 	$(addprefix kubelet/test_,allocation.py hints.py predicates.py topology.py) \
 	$(addprefix plugin/test_,socket_registration.py slices.py snapshot.py takeover.py watcher_registration.py))
@@ -87,7 +87,7 @@ ON_WHEEL := $(addprefix tests/,test_public_face.py test_protos.py cli/test_main.
 # From the unpacked sdist without src. In full: without what is about the repository, judges other programs, or is rules alone.
 ALL_ON_WHEEL := tests $(addprefix --ignore=tests/,bench conformance deploy docs golden kubelet security/test_supply.py torture \
 	test_promises.py $(addprefix daemon/,cdi config importers inspection sources) \
-	$(addprefix sandbox/,api controllers nodes openapi scheduler server))
+	$(addprefix sandbox/,api authorization controllers nodes openapi scheduler server))
 
 define on_wheel
 @$(call pip,.venv-wheel) install --no-deps --force-reinstall dist/*.whl

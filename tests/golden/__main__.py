@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 
 from tests import virtualtime
-from tests.golden import claims, dra_timeline, validation
+from tests.golden import claims, dra_timeline, permissions, validation
 from tests.golden.player import differences, records, sample
 
 SHOWN_DIFFERENCES = 5
@@ -39,6 +39,8 @@ def play(path: Path, *, is_whole: bool = True) -> tuple[int, int, list[str]] | N
         case {"answer": _, "op": _}:
             every = records(path) if is_whole else islice(records(path), 0, None, 5)
             return _counted(map(validation.differences, every))
+        case {"who": _, "what": _}:
+            return _counted(map(permissions.differences, records(path)))
         case {"t": _} if dra_timeline.plays(path):
             return virtualtime.play(_timeline(path))
     return None

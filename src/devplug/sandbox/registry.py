@@ -24,7 +24,7 @@ from devplug.sandbox.admission import (
     refuse_without_namespace,
 )
 from devplug.sandbox.api.errors import StatusError, conflict
-from devplug.sandbox.api.kinds import resource_of_kind
+from devplug.sandbox.api.kinds import known
 from devplug.sandbox.api.patch import patched
 from devplug.sandbox.api.store import LOG_LENGTH, Store
 from devplug.sandbox.api.watchlog import EVERYTHING, Selection, differences, namespaced_name, note
@@ -47,6 +47,7 @@ __all__ = [
     "QUOTAS",
     "RESOURCE_CLAIMS",
     "RESOURCE_SLICES",
+    "SERVICE_ACCOUNTS",
     "Registry",
 ]
 
@@ -59,23 +60,18 @@ _BINDING: Final = "binding"
 """The subresource by which a pod gets its node, which no other change of a pod may give it."""
 
 
-def _known(api_version: str, kind: str) -> Resource:
-    resource = resource_of_kind(api_version, kind)
-    assert resource is not None
-    return resource
-
-
-CLAIM_TEMPLATES: Final = _known("resource.k8s.io/v1", "ResourceClaimTemplate")
-DAEMON_SETS: Final = _known("apps/v1", "DaemonSet")
-DEVICE_CLASSES: Final = _known("resource.k8s.io/v1", "DeviceClass")
-EVENTS: Final = _known("v1", "Event")
-LEASES: Final = _known("coordination.k8s.io/v1", "Lease")
-NAMESPACES: Final = _known("v1", "Namespace")
-NODES: Final = _known("v1", "Node")
-PODS: Final = _known("v1", "Pod")
-QUOTAS: Final = _known("v1", "ResourceQuota")
-RESOURCE_CLAIMS: Final = _known("resource.k8s.io/v1", "ResourceClaim")
-RESOURCE_SLICES: Final = _known("resource.k8s.io/v1", "ResourceSlice")
+CLAIM_TEMPLATES: Final = known("resource.k8s.io/v1", "ResourceClaimTemplate")
+DAEMON_SETS: Final = known("apps/v1", "DaemonSet")
+DEVICE_CLASSES: Final = known("resource.k8s.io/v1", "DeviceClass")
+EVENTS: Final = known("v1", "Event")
+LEASES: Final = known("coordination.k8s.io/v1", "Lease")
+NAMESPACES: Final = known("v1", "Namespace")
+NODES: Final = known("v1", "Node")
+PODS: Final = known("v1", "Pod")
+QUOTAS: Final = known("v1", "ResourceQuota")
+RESOURCE_CLAIMS: Final = known("resource.k8s.io/v1", "ResourceClaim")
+RESOURCE_SLICES: Final = known("resource.k8s.io/v1", "ResourceSlice")
+SERVICE_ACCOUNTS: Final = known("v1", "ServiceAccount")
 
 
 class Registry(Store):

@@ -163,6 +163,7 @@ def served(
     metrics: Metrics | None = None,
     control: Control | None = None,
     tls: Tls | None = None,
+    rbac: bool = False,
     beat_seconds: float = 60.0,
 ) -> Iterator[Server]:
     """Serve a registry for a while; afterwards nothing of the server is left."""
@@ -174,6 +175,7 @@ def served(
         control=control or no_control,
         token=TOKEN,
         tls=tls,
+        rbac=rbac,
         beat_seconds=beat_seconds,
     )
     api.listen()

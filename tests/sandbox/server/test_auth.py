@@ -9,14 +9,17 @@ import ssl
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from devplug.sandbox.api.errors import StatusError
-from devplug.sandbox.server.auth import admitted_path, kubeconfig, refuse_web_pages
+from devplug.sandbox.server.auth import admitted, kubeconfig, refuse_web_pages
 from devplug.sandbox.server.listener import ServingError, Tls
 from tests.sandbox.server.beds import TOKEN, Kubectl, Server, served, unserved
+
+NOW = datetime(2026, 11, 23, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module")
@@ -26,17 +29,17 @@ def server() -> Iterator[Server]:
 
 
 def test_the_token_is_taken_in_the_path_and_in_the_header() -> None:
-    assert admitted_path("/secret/api/v1", "", "secret") == "/api/v1"
-    assert admitted_path("/secret", "", "secret") == "/"
-    assert admitted_path("/api/v1", "Bearer secret", "secret") == "/api/v1"
-    assert admitted_path("/api/v1", "bearer  secret ", "secret") == "/api/v1"
+    assert admitted("/secret/api/v1", "", "secret", NOW)[0] == "/api/v1"
+    assert admitted("/secret", "", "secret", NOW)[0] == "/"
+    assert admitted("/api/v1", "Bearer secret", "secret", NOW)[0] == "/api/v1"
+    assert admitted("/api/v1", "bearer  secret ", "secret", NOW)[0] == "/api/v1"
     password = base64.b64encode(b"me:secret").decode()
-    assert admitted_path("/api/v1", f"Basic {password}", "secret") == "/api/v1"
+    assert admitted("/api/v1", f"Basic {password}", "secret", NOW)[0] == "/api/v1"
 
 
 def test_how_the_server_is_everybody_may_know() -> None:
     for path in ("/version", "/readyz", "/livez/ping", "/healthz"):
-        assert admitted_path(path, "", "secret") == path
+        assert admitted(path, "", "secret", NOW)[0] == path
 
 
 @pytest.mark.parametrize(
@@ -54,7 +57,7 @@ def test_how_the_server_is_everybody_may_know() -> None:
 )
 def test_without_the_token_nobody_is_let_in(path: str, authorization: str, token: str) -> None:
     with pytest.raises(StatusError) as error:
-        admitted_path(path, authorization, token)
+        admitted(path, authorization, token, NOW)
     assert (error.value.code, str(error.value)) == (401, "Unauthorized")
 
 

@@ -196,6 +196,19 @@ COLUMNS: Final[Mapping[str, tuple[Column, ...]]] = {
         _AGE,
     ),
     "Lease": (_NAME, Column("Holder", "Who holds the lease."), _AGE),
+    "ServiceAccount": (_NAME, Column("Secrets", "How many secrets it names."), _AGE),
+    **dict.fromkeys(("ClusterRole", "Role"), (_NAME, Column("Created At", "When it was made."))),
+    **dict.fromkeys(
+        ("ClusterRoleBinding", "RoleBinding"),
+        (
+            _NAME,
+            Column("Role", "The role that is bound."),
+            _AGE,
+            _wide("Users", "The users among its subjects."),
+            _wide("Groups", "The groups among them."),
+            _wide("ServiceAccounts", "The service accounts among them, with their namespaces."),
+        ),
+    ),
     "ResourceClaim": (
         _NAME,
         Column("State", "A summary of the current state (allocated, pending, reserved, etc.)."),

@@ -13,6 +13,7 @@ from devplug.k8s.objects import Object, entries, fields, part, same, text, with_
 from devplug.k8s.quantity import Quantity, QuantityError, canonical
 from devplug.k8s.times import stamp
 from devplug.sandbox.api.errors import bad_request
+from devplug.sandbox.api.roles import binding_defaulted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -81,6 +82,8 @@ def defaulted(resource: Resource, one: Object) -> Object:
             return _counted(one, resource, "status", "allocatable")
         case "ResourceQuota":
             return _counted(one, resource, "spec", "hard")
+        case "ClusterRoleBinding" | "RoleBinding":
+            return binding_defaulted(one)
     return one
 
 

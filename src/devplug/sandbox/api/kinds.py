@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["REFUSED", "SERVED", "Resource", "Subresource", "resource_of_kind", "resource_of_path"]
+__all__ = ["REFUSED", "SERVED", "Resource", "Subresource", "known", "resource_of_kind", "resource_of_path"]
 
 _ALL_VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 _OF_NAMESPACES: Final = ("create", "delete", "get", "list", "patch", "update", "watch")
@@ -26,6 +26,8 @@ class Subresource:
     kind: str
     """The kind that it takes and answers."""
     verbs: tuple[str, ...] = _OF_PARTS
+    group: str = ""
+    """The group of that kind, if it is not the object's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +119,10 @@ def _of_devices(
     )
 
 
+def _of_roles(plural: str, kind: str, *, namespaced: bool = True) -> Resource:
+    return Resource(plural=plural, kind=kind, group="rbac.authorization.k8s.io", namespaced=namespaced)
+
+
 _BINDING: Final = Subresource("binding", "Binding", ("create",))
 
 SERVED: Final = (
@@ -164,6 +170,13 @@ SERVED: Final = (
         answers_deleted=True,
     ),
     Resource(
+        plural="serviceaccounts",
+        kind="ServiceAccount",
+        short_names=("sa",),
+        subresources=(Subresource("token", "TokenRequest", ("create",), "authentication.k8s.io"),),
+        answers_deleted=True,
+    ),
+    Resource(
         plural="daemonsets",
         kind="DaemonSet",
         group="apps",
@@ -178,6 +191,10 @@ SERVED: Final = (
     _review("selfsubjectrulesreviews", "SelfSubjectRulesReview", "authorization.k8s.io"),
     Resource(plural="leases", kind="Lease", group="coordination.k8s.io", needs_version=True),
     Resource(plural="events", kind="Event", group="events.k8s.io", short_names=("ev",)),
+    _of_roles("clusterrolebindings", "ClusterRoleBinding", namespaced=False),
+    _of_roles("clusterroles", "ClusterRole", namespaced=False),
+    _of_roles("rolebindings", "RoleBinding"),
+    _of_roles("roles", "Role"),
     _of_devices("deviceclasses", "DeviceClass", namespaced=False, counts_generations=True),
     _of_devices(
         "resourceclaims",
@@ -209,13 +226,11 @@ def _refused(
 _OF_TEMPLATE: Final = "apply a Pod with what stands under spec.template, or a DaemonSet, or use a cluster"
 _OF_CLUSTER: Final = "leave it out, or use a cluster"
 _OF_PRIORITY: Final = "write spec.priority into the pod, or use a cluster"
-_RBAC: Final = "rbac.authorization.k8s.io"
 
 REFUSED: Final = (
     _refused("limitranges", "LimitRange", "", "limits", instead=_OF_CLUSTER),
     _refused("replicationcontrollers", "ReplicationController", "", "rc", instead=_OF_TEMPLATE),
     _refused("secrets", "Secret", "", instead=_OF_CLUSTER),
-    _refused("serviceaccounts", "ServiceAccount", "", "sa", instead=_OF_CLUSTER),
     _refused("services", "Service", "", "svc", instead=_OF_CLUSTER),
     _refused(
         "customresourcedefinitions",
@@ -233,10 +248,6 @@ REFUSED: Final = (
     _refused("cronjobs", "CronJob", "batch", "cj", instead=_OF_TEMPLATE),
     _refused("jobs", "Job", "batch", instead=_OF_TEMPLATE),
     _refused("runtimeclasses", "RuntimeClass", "node.k8s.io", instead=_OF_CLUSTER, namespaced=False),
-    _refused("clusterrolebindings", "ClusterRoleBinding", _RBAC, instead=_OF_CLUSTER, namespaced=False),
-    _refused("clusterroles", "ClusterRole", _RBAC, instead=_OF_CLUSTER, namespaced=False),
-    _refused("rolebindings", "RoleBinding", _RBAC, instead=_OF_CLUSTER),
-    _refused("roles", "Role", _RBAC, instead=_OF_CLUSTER),
     _refused(
         "priorityclasses",
         "PriorityClass",
@@ -263,3 +274,10 @@ def resource_of_kind(api_version: str, kind: str) -> Resource | None:
         if (one.api_version, one.kind) == (api_version, kind):
             return one
     return None
+
+
+def known(api_version: str, kind: str) -> Resource:
+    """Return what objects of this `apiVersion` and `kind` belong to, which is there."""
+    resource = resource_of_kind(api_version, kind)
+    assert resource is not None
+    return resource

@@ -16,6 +16,7 @@ __all__ = [
     "label_key_errors",
     "label_value_errors",
     "long_name_errors",
+    "path_segment_errors",
     "subdomain_errors",
 ]
 
@@ -52,6 +53,13 @@ def subdomain_errors(name: str) -> list[str]:
 def long_name_errors(name: str) -> list[str]:
     """Return what keeps `name` from being a DNS subdomain, by the rule of the newer kinds: DeviceClass."""
     return _subdomain_errors(name, "bytes")
+
+
+def path_segment_errors(name: str) -> list[str]:
+    """Return what keeps `name` from being one step of a path, as roles are called (path.go)."""
+    if name in {".", ".."}:
+        return [f"may not be '{name}'"]
+    return [f"may not contain '{character}'" for character in "/%" if character in name]
 
 
 def identifier_errors(name: str) -> list[str]:

@@ -28,6 +28,13 @@ _VARINT, _BYTES = 0, 2
 _SKIPPED: Final = {1: 8, 5: 4}
 """Fields of a fixed size, which nothing that is read here has."""
 
+_ROLE: Final = {1: ("metadata", "ObjectMeta"), 2: ("rules", "list PolicyRule")}
+_ROLE_BINDING: Final = {
+    1: ("metadata", "ObjectMeta"),
+    2: ("subjects", "list Subject"),
+    3: ("roleRef", "RoleRef"),
+}
+
 _MESSAGES: Final[Mapping[str, Mapping[int, tuple[str, str]]]] = {
     "Unknown": {1: ("type", "TypeMeta"), 2: ("raw", "bytes")},
     "TypeMeta": {1: ("apiVersion", "text"), 2: ("kind", "text")},
@@ -76,18 +83,55 @@ _MESSAGES: Final[Mapping[str, Mapping[int, tuple[str, str]]]] = {
     "SelfSubjectReview": {1: ("metadata", "ObjectMeta")},
     "SelfSubjectRulesReview": {1: ("metadata", "ObjectMeta"), 2: ("spec", "SelfSubjectRulesReviewSpec")},
     "SelfSubjectRulesReviewSpec": {1: ("namespace", "text")},
+    "ServiceAccount": {1: ("metadata", "ObjectMeta"), 4: ("automountServiceAccountToken", "flag")},
+    "TokenRequest": {1: ("metadata", "ObjectMeta"), 2: ("spec", "TokenRequestSpec")},
+    "TokenRequestSpec": {
+        1: ("audiences", "list text"),
+        3: ("boundObjectRef", "BoundObjectReference"),
+        4: ("expirationSeconds", "whole"),
+    },
+    "BoundObjectReference": {
+        1: ("kind", "text"),
+        2: ("apiVersion", "text"),
+        3: ("name", "text"),
+        4: ("uid", "text"),
+    },
+    "ClusterRole": _ROLE,
+    "Role": _ROLE,
+    "PolicyRule": {
+        1: ("verbs", "list text"),
+        2: ("apiGroups", "list text"),
+        3: ("resources", "list text"),
+        4: ("resourceNames", "list text"),
+        5: ("nonResourceURLs", "list text"),
+    },
+    "ClusterRoleBinding": _ROLE_BINDING,
+    "RoleBinding": _ROLE_BINDING,
+    "RoleRef": {1: ("apiGroup", "text"), 2: ("kind", "text"), 3: ("name", "text")},
+    "Subject": {
+        1: ("kind", "text"),
+        2: ("apiGroup", "text"),
+        3: ("name", "text"),
+        4: ("namespace", "text"),
+    },
     "OnlyMetadata": {1: ("metadata", "ObjectMeta")},
 }
 """The messages: by the number of a field its name and its form."""
 
 _WHOLE_KINDS: Final = (
+    "ClusterRole",
+    "ClusterRoleBinding",
     "ConfigMap",
     "DeleteOptions",
     "Namespace",
     "ResourceQuota",
+    "Role",
+    "RoleBinding",
     "SelfSubjectAccessReview",
     "SelfSubjectReview",
     "SelfSubjectRulesReview",
+    "ServiceAccount",
+    "TokenRequest",
 )
 
 

@@ -28,12 +28,14 @@ from devplug.sandbox.api.names import (
     label_key_errors,
     label_value_errors,
     long_name_errors,
+    path_segment_errors,
     subdomain_errors,
 )
 from devplug.sandbox.api.ownerreferences import propagating
+from devplug.sandbox.api.roles import GROUP
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from datetime import datetime
 
     from devplug.sandbox.api.errors import FieldError
@@ -287,9 +289,7 @@ def _refuse(resource: Resource, one: Object, errors: Iterator[FieldError] | list
 def meta_errors(resource: Resource, meta: Object) -> Iterator[FieldError]:
     """Yield what is wrong with an object's metadata (apimachinery api/validation/objectmeta.go)."""
     name, prefix = text(meta, "name"), text(meta, "generateName")
-    rule = label_errors if resource.named_as_label else subdomain_errors
-    if resource.kind == "DeviceClass":
-        rule = long_name_errors
+    rule = _name_rule(resource)
     for fault in rule(_completed(prefix)) if prefix else ():
         yield invalid_field("metadata.generateName", prefix, fault)
     if not name:
@@ -312,6 +312,14 @@ def meta_errors(resource: Resource, meta: Object) -> Iterator[FieldError]:
         if "/" not in name and name not in _FINALIZERS:
             why = "name is neither a standard finalizer name nor is it fully qualified"
             yield invalid_field(f"metadata.finalizers[{number}]", name, why)
+
+
+def _name_rule(resource: Resource) -> Callable[[str], list[str]]:
+    if resource.kind == "DeviceClass":
+        return long_name_errors
+    if resource.group == GROUP:
+        return path_segment_errors
+    return label_errors if resource.named_as_label else subdomain_errors
 
 
 def _completed(prefix: str) -> str:

@@ -363,7 +363,29 @@ def _slice_cells(devices: Object, now: datetime) -> list[object]:
     return [_name(devices), text(spec, "nodeName"), text(spec, "driver"), pool, _age(devices, now)]
 
 
+def _account_cells(account: Object, now: datetime) -> list[object]:
+    return [_name(account), str(len(entries(account, "secrets"))), _age(account, now)]
+
+
+def _role_cells(role: Object, _: datetime) -> list[object]:
+    return [_name(role), text(role, "metadata", "creationTimestamp")]
+
+
+def _binding_cells(binding: Object, now: datetime) -> list[object]:
+    """Return the cells of a binding; a service account is told as `namespace/name`."""
+    role = fields(binding, "roleRef")
+    subjects: dict[str, list[str]] = {"User": [], "Group": [], "ServiceAccount": []}
+    for one in entries(binding, "subjects"):
+        kind, name = text(one, "kind"), text(one, "name")
+        told = f"{text(one, 'namespace')}/{name}" if kind == "ServiceAccount" else name
+        subjects.setdefault(kind, []).append(told)
+    wide = [", ".join(subjects[kind]) for kind in ("User", "Group", "ServiceAccount")]
+    return [_name(binding), f"{text(role, 'kind')}/{text(role, 'name')}", _age(binding, now), *wide]
+
+
 _CELLS: Mapping[str, Callable[[Object, datetime], list[object]]] = {
+    **dict.fromkeys(("ClusterRole", "Role"), _role_cells),
+    **dict.fromkeys(("ClusterRoleBinding", "RoleBinding"), _binding_cells),
     "ConfigMap": _config_map_cells,
     "DaemonSet": _daemon_set_cells,
     "Event": _event_cells,
@@ -374,4 +396,5 @@ _CELLS: Mapping[str, Callable[[Object, datetime], list[object]]] = {
     "ResourceClaim": _claim_cells,
     "ResourceQuota": _quota_cells,
     "ResourceSlice": _slice_cells,
+    "ServiceAccount": _account_cells,
 }

@@ -27,6 +27,7 @@ from devplug.sandbox.api.resource.allocation import status_errors
 from devplug.sandbox.api.resource.claims import claim_errors, class_errors, template_errors
 from devplug.sandbox.api.resource.pods import pod_claim_errors, pod_status_errors, used_claim_errors
 from devplug.sandbox.api.resource.slices import slice_errors
+from devplug.sandbox.api.roles import GROUP, rbac_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,7 +82,7 @@ def object_errors(resource: Resource, one: Object) -> list[FieldError]:
             return list(template_errors(one, None, is_changed=False))
         case "ResourceSlice":
             return list(slice_errors(one, None))
-    return []
+    return list(rbac_errors(one, None)) if resource.group == GROUP else []
 
 
 def update_errors(
@@ -103,6 +104,8 @@ def update_errors(
             return list(template_errors(new, old, is_changed=not same(final["spec"], old["spec"])))
         case "ResourceSlice":
             return list(slice_errors(new, old))
+        case _ if resource.group == GROUP:
+            return list(rbac_errors(new, old))
         case "Pod" if part_name == "status":
             return list(pod_status_errors(new))
     return [*object_errors(resource, new), *change_errors(resource, new, old)]

@@ -19,6 +19,8 @@ _BY_COMMAND: Final = (
 
 TYPE_DESCRIPTIONS: Final[Mapping[str, str]] = {
     "Binding": "Binds a pod to a node, as the scheduler does.",
+    "ClusterRole": "What those may do to whom it is bound, in all namespaces and outside of them.",
+    "ClusterRoleBinding": "Gives a ClusterRole to users, groups and service accounts, everywhere.",
     "ConfigMap": "Settings as texts and bytes, under keys.",
     "Container": f"One program of a pod, and the devices that it asks for. {_BY_COMMAND}",
     "ContainerStatus": "How the kubelet sees one container of a pod.",
@@ -58,11 +60,14 @@ TYPE_DESCRIPTIONS: Final[Mapping[str, str]] = {
     "ResourceClaim": "An entry of `resources.claims`: a claim of the pod that the container uses.",
     "ResourceClaimTemplate": "The template from which each pod that names it gets its own ResourceClaim.",
     "ResourcePool": "The slices that a driver publishes together, with their generation.",
+    "Role": "What those may do in its namespace to whom it is bound.",
+    "RoleBinding": "Gives a Role, or a ClusterRole, to users, groups and service accounts in its namespace.",
     "ResourceSlice": "Devices that a driver publishes, of one node or of several; one part of a pool.",
     "resource.ResourceClaim": "Devices that are asked for, and the devices that were found for it.",
     "SelfSubjectAccessReview": "Whether the caller may do something, as `kubectl auth can-i` asks.",
     "SelfSubjectReview": "Who the caller is, as `kubectl auth whoami` asks.",
     "SelfSubjectRulesReview": "All that the caller may do, as `kubectl auth can-i --list` asks.",
+    "ServiceAccount": "Whom the programs of a pod are to the API server.",
     "Status": "How a request ended.",
     "Taint": "Keeps pods off a node that do not tolerate it.",
     "Toleration": "Lets a pod onto nodes with a taint.",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from devplug.sandbox.api.kinds import REFUSED, SERVED
 from devplug.sandbox.openapi.gnostic import V2_MEDIA_TYPE, protobuf_of_v2
-from devplug.sandbox.openapi.schemas import list_name, qualified_kind, reference, schemas
+from devplug.sandbox.openapi.schemas import GROUPS, list_name, qualified_kind, reference, schemas
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -177,7 +177,7 @@ def _operation(
         "tags": [f"{_camel(resource.group) or 'Core'}_{resource.version}"],
         "x-kubernetes-action": action,
         "x-kubernetes-group-version-kind": {
-            "group": "" if kind == "Binding" else resource.group,
+            "group": GROUPS.get(kind, resource.group),
             "version": resource.version,
             "kind": kind,
         },

@@ -2,7 +2,7 @@
 
 `types` has the notation. Names and types are those of Kubernetes 1.36 (apimachinery
 pkg/apis/meta/v1/types.go and types.go of api/core/v1, api/apps/v1, api/coordination/v1, api/events/v1,
-api/authentication/v1 and api/authorization/v1).
+api/authentication/v1, api/authorization/v1 and api/rbac/v1).
 """
 
 from __future__ import annotations
@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["APPS", "AUTHENTICATION", "AUTHORIZATION", "COORDINATION", "CORE", "EVENTS", "META", "NODES"]
+__all__ = [
+    "APPS",
+    "AUTHENTICATION",
+    "AUTHORIZATION",
+    "COORDINATION",
+    "CORE",
+    "EVENTS",
+    "META",
+    "NODES",
+    "RBAC",
+]
 
 
 META: Final[Mapping[str, str]] = {
@@ -107,6 +117,10 @@ CORE: Final[Mapping[str, str]] = {
         related:ObjectReference reportingComponent reportingInstance
     """,
     "Namespace": "*TypeMeta metadata:ObjectMeta spec:NamespaceSpec status:NamespaceStatus",
+    "ServiceAccount": """
+        *TypeMeta metadata:ObjectMeta secrets:[ObjectReference] imagePullSecrets:[LocalObjectReference]
+        automountServiceAccountToken:bool
+    """,
     "ResourceQuota": "*TypeMeta metadata:ObjectMeta spec:ResourceQuotaSpec status:ResourceQuotaStatus",
     "EventSource": "component host",
     "EventSeries": "count:int32 lastObservedTime:MicroTime",
@@ -159,6 +173,12 @@ AUTHENTICATION: Final[Mapping[str, str]] = {
     "SelfSubjectReview": "*TypeMeta metadata:ObjectMeta status:SelfSubjectReviewStatus",
     "SelfSubjectReviewStatus": "userInfo:UserInfo",
     "UserInfo": "username uid groups:[string]",
+    "TokenRequest": "*TypeMeta metadata:ObjectMeta spec!:TokenRequestSpec status:TokenRequestStatus",
+    "TokenRequestSpec": """
+        audiences!:[string] expirationSeconds:int64 boundObjectRef:BoundObjectReference
+    """,
+    "BoundObjectReference": "kind apiVersion name uid:UID",
+    "TokenRequestStatus": "token! expirationTimestamp!:Time",
 }
 
 AUTHORIZATION: Final[Mapping[str, str]] = {
@@ -185,4 +205,17 @@ AUTHORIZATION: Final[Mapping[str, str]] = {
     """,
     "ResourceRule": "verbs!:[string] apiGroups:[string] resources:[string] resourceNames:[string]",
     "NonResourceRule": "verbs!:[string] nonResourceURLs:[string]",
+}
+
+RBAC: Final[Mapping[str, str]] = {
+    "Role": "*TypeMeta metadata:ObjectMeta rules:[PolicyRule]",
+    "ClusterRole": "*TypeMeta metadata:ObjectMeta rules:[PolicyRule] aggregationRule:AggregationRule",
+    "AggregationRule": "clusterRoleSelectors:[LabelSelector]",
+    "PolicyRule": """
+        verbs!:[string] apiGroups:[string] resources:[string] resourceNames:[string] nonResourceURLs:[string]
+    """,
+    "RoleBinding": "*TypeMeta metadata:ObjectMeta subjects:[Subject] roleRef!:RoleRef",
+    "ClusterRoleBinding": "*TypeMeta metadata:ObjectMeta subjects:[Subject] roleRef!:RoleRef",
+    "RoleRef": "apiGroup! kind! name!",
+    "Subject": "kind! apiGroup name! namespace",
 }

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from devplug.sandbox.api.kinds import Resource
     from devplug.sandbox.openapi.types import Field, Type
 
-__all__ = ["list_name", "qualified_kind", "reference", "schemas"]
+__all__ = ["GROUPS", "list_name", "qualified_kind", "reference", "schemas"]
 
 _META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1"
 _IN_3: Final[Mapping[str, Object]] = {
@@ -27,6 +27,9 @@ _IN_3: Final[Mapping[str, Object]] = {
     "Quantity": {"oneOf": [{"type": "string"}, {"type": "number"}]},
 }
 """Parts of schemas that only the dialect 3.0 has."""
+
+GROUPS: Final[Mapping[str, str]] = {"Binding": "", "TokenRequest": "authentication.k8s.io"}
+"""The groups of kinds that are posted to resources of other groups."""
 
 _EVERYWHERE: Final = ("DeleteOptions", "Patch", "Status")
 """The types that every version's document has."""
@@ -71,7 +74,7 @@ def qualified_kind(resource: Resource, kind: str = "") -> str:
     kind = kind or resource.kind
     if kind in _EVERYWHERE:
         return f"{_META}.{kind}"
-    group = "core" if kind == "Binding" else resource.group.partition(".")[0] or "core"
+    group = GROUPS.get(kind, resource.group).partition(".")[0] or "core"
     return f"io.k8s.api.{group}.{resource.version}.{kind}"
 
 
@@ -85,7 +88,9 @@ def schemas(resources: Iterable[Resource], *, dialect: int) -> dict[str, Object]
     listed = list(resources)
     types = [type_ for one in listed if (type_ := type_of(one))]
     found: dict[str, Object] = {}
-    for inner in reachable([*(one.name for one in types), "ListMeta", "ObjectMeta", *_EVERYWHERE]).values():
+    posted = [part.kind for one in listed for part in one.subresources if part.group]
+    names = [*(one.name for one in types), *posted, "ListMeta", "ObjectMeta", *_EVERYWHERE]
+    for inner in reachable(names).values():
         found[inner.qualified] = _schema(inner, dialect)
     for plain, name in _NAMED.items():
         found[name] = _plain(plain, dialect)

@@ -27,6 +27,7 @@ from devplug.sandbox.openapi.objectfields import (
     EVENTS,
     META,
     NODES,
+    RBAC,
 )
 from devplug.sandbox.openapi.podfields import CONTAINERS, POD_STATUSES, PODS, VOLUMES
 from devplug.sandbox.openapi.resourcefields import RESOURCE
@@ -192,6 +193,7 @@ _PACKAGES: Final[Mapping[str, Mapping[str, str]]] = {
     "io.k8s.api.coordination.v1": COORDINATION,
     "io.k8s.api.core.v1": {**CONTAINERS, **CORE, **NODES, **POD_STATUSES, **PODS, **VOLUMES},
     "io.k8s.api.events.v1": EVENTS,
+    "io.k8s.api.rbac.v1": RBAC,
     _EXACT: RESOURCE,
     "io.k8s.apimachinery.pkg.apis.meta.v1": META,
 }

@@ -17,8 +17,10 @@ from devplug.k8s.objects import Object, text
 from devplug.kubelet.gotext import go_quoted
 from devplug.sandbox.api.errors import StatusError, bad_request, internal_error, too_large
 from devplug.sandbox.api.options import include_of, list_options, log_options, refuse_without_log
+from devplug.sandbox.authorization.authorizer import Authorizer, Rights
+from devplug.sandbox.authorization.rbac import Access
 from devplug.sandbox.registry import PODS
-from devplug.sandbox.server.auth import admitted_path, refuse_web_pages
+from devplug.sandbox.server.auth import admitted, impersonating, refuse_web_pages
 from devplug.sandbox.server.bodies import BODY_LIMIT_BYTES, decoded_json
 from devplug.sandbox.server.discovery import document_at, nothing_here
 from devplug.sandbox.server.handlers import BEAT_SECONDS, RequestHandlers, watched
@@ -75,9 +77,11 @@ class Exchange:
         self.scheme: str = scope["scheme"]
         self.path: str = scope["raw_path"].decode("ascii", "replace")
         """The path as it came, escapes and all."""
-        self.headers: dict[str, str] = {
-            name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
-        }
+        self.header_lines: list[tuple[str, str]] = [
+            (name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in scope["headers"]
+        ]
+        """All headers as they came, their names in small letters."""
+        self.headers: dict[str, str] = dict(self.header_lines)
         self._query: bytes = scope["query_string"]
         self._length = self.header("content-length")
         self.has_begun = False
@@ -186,15 +190,18 @@ class App:
         metrics: Metrics,
         control: Control,
         token: str,
+        rbac: bool = False,
         beat_seconds: float = BEAT_SECONDS,
     ) -> None:
+        """Serve `registry`; with `rbac` each user may do what roles allow, and else everything."""
+        self._authorizer = Authorizer(registry) if rbac else None
         self._registry = registry
         self._logs = logs
         self._metrics = metrics
         self._control = control
         self._token = token
         self._beat_seconds = beat_seconds
-        self._handlers = RequestHandlers(registry)
+        self._handlers = RequestHandlers(registry, token)
         self._limits: set[asyncio.Timeout] = set()
         self._is_ending = False
 
@@ -231,8 +238,12 @@ class App:
 
     async def _serve(self, exchange: Exchange) -> None:
         refuse_web_pages(exchange.headers, exchange.scheme)
-        path = admitted_path(exchange.path, exchange.header("authorization"), self._token)
+        authorization = exchange.header("authorization")
+        path, user = admitted(exchange.path, authorization, self._token, self._registry.now)
+        rights = impersonating(Rights(user, self._authorizer), exchange.header_lines)
+        of_path = Access(verb=exchange.method.lower(), path=path)
         if path.startswith("/sandbox/"):
+            rights.require(of_path)
             async with self._limited():
                 return await exchange.answer(await self._controlled(exchange, path))
         document = document_at(
@@ -243,19 +254,23 @@ class App:
             pretty=wants_pretty(exchange.query, exchange.header("user-agent")),
         )
         if document is not None:
+            rights.require(of_path)
             return await exchange.answer(document)
         node = node_of_metrics(exchange.method, path)
+        if node:
+            rights.require(Access(verb="get", resource="nodes", part_name="proxy", name=node))
         if node and (counted := self._metrics(node)) is not None:
             return await exchange.answer(text_answer(counted))
         request = request_of(exchange.method, path, exchange.query)
         if request is None:
             return await exchange.answer(nothing_here())
+        rights.require(request.access)
         if request.verb is Verb.WATCH:
             return await self._watch(exchange, request)
         if request.part_name == "log":
             return await self._log(exchange, request)
         async with self._limited():
-            return await exchange.answer(await self._acted(exchange, request))
+            return await exchange.answer(await self._acted(exchange, request, rights))
 
     async def _controlled(self, exchange: Exchange, path: str) -> Answer:
         body = await exchange.body()
@@ -263,9 +278,10 @@ class App:
         answer = await self._control(exchange.method, path, document)
         return nothing_here() if answer is None else json_answer(answer[1], answer[0])
 
-    async def _acted(self, exchange: Exchange, request: Request) -> Answer:
+    async def _acted(self, exchange: Exchange, request: Request, rights: Rights) -> Answer:
         form, include = form_of(exchange.header("accept")), include_of(request.query)
-        outcome = self._handlers.perform(request, await exchange.body(), exchange.header("content-type"))
+        content_type = exchange.header("content-type")
+        outcome = self._handlers.perform(request, await exchange.body(), content_type, rights)
         now = self._registry.now
         if isinstance(outcome.value, Page):
             document = rendered_page(request.resource, outcome.value, form, now, include)

@@ -130,6 +130,7 @@ def _entries(resource: Resource) -> Iterable[Object]:
             "name": f"{resource.plural}/{part.name}",
             "singularName": "",
             "namespaced": resource.namespaced,
+            **({"group": part.group, "version": "v1"} if part.group else {}),
             "kind": part.kind,
             "verbs": list(part.verbs),
         }
@@ -172,7 +173,10 @@ def _discovered(resource: Resource) -> Object:
         entry["subresources"] = [
             {
                 "subresource": part.name,
-                "responseKind": _response_kind(resource, part.kind),
+                "responseKind": {
+                    **_response_kind(resource, part.kind),
+                    **({"group": part.group} if part.group else {}),
+                },
                 "verbs": list(part.verbs),
             }
             for part in resource.subresources

@@ -24,9 +24,13 @@ from devplug.sandbox.api.errors import (
 )
 from devplug.sandbox.api.options import ContinueToken, encoded_token, list_options, write_options
 from devplug.sandbox.api.patch import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, patched
+from devplug.sandbox.api.roles import GROUP
 from devplug.sandbox.api.store import version_of
 from devplug.sandbox.api.watchlog import ChangeType, bookmark
+from devplug.sandbox.authorization.authorizer import EVERYTHING, Rights
+from devplug.sandbox.authorization.tokens import issued
 from devplug.sandbox.openapi.decoder import field_report, with_zeros
+from devplug.sandbox.openapi.encoder import encoded
 from devplug.sandbox.registry import EVENTS
 from devplug.sandbox.server.auth import review
 from devplug.sandbox.server.bodies import (
@@ -60,6 +64,8 @@ _DONE: Final[Object] = {
     "status": "Success",
     "code": 201,
 }
+
+_UNENFORCED: Final = "the devplug sandbox keeps roles and enforces none; start it with --rbac for that"
 
 BEAT_SECONDS: Final = 60.0
 """The time between two bookmarks of a quiet watch (cacher.go's bookmark timer)."""
@@ -111,21 +117,25 @@ def page_of(registry: Registry, request: Request, options: ListOptions) -> Page:
 class RequestHandlers:
     """Performs the verbs of requests; lives as long as the server. `perform` raises `StatusError`."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, secret: str = "") -> None:
+        """Change `registry`, and sign tokens with `secret`."""
         self._registry = registry
+        self._secret = secret
 
-    def perform(self, request: Request, body: bytes, content_type: str) -> Outcome:
-        """Perform the verb of a request with its body; return the outcome."""
+    def perform(
+        self, request: Request, body: bytes, content_type: str, rights: Rights = EVERYTHING
+    ) -> Outcome:
+        """Perform the verb of a request with its body, for a user with these rights; return the outcome."""
         kept = _kept_resource(request.resource)
         match request.verb:
             case Verb.GET:
                 return Outcome(self._registry.get(kept, request.namespace, request.name))
             case Verb.CREATE:
-                return self._create(request, body, content_type)
+                return self._create(request, body, content_type, rights)
             case Verb.UPDATE:
-                return self._update(request, body, content_type)
+                return self._update(request, body, content_type, rights)
             case Verb.PATCH:
-                return self._patch(request, body, content_type)
+                return self._patch(request, body, content_type, rights)
             case Verb.DELETE:
                 return self._delete(request, body, content_type)
             case Verb.DELETE_MANY:
@@ -133,15 +143,20 @@ class RequestHandlers:
         options = list_options(request.query, request.resource, watches=False)
         return Outcome(page_of(self._registry, request, options))
 
-    def _create(self, request: Request, body: bytes, content_type: str) -> Outcome:
+    def _create(self, request: Request, body: bytes, content_type: str, rights: Rights) -> Outcome:
         resource = request.resource
         if request.part_name == "binding" or resource.kind == "Binding":
             return self._bind(request, body, content_type)
+        if request.part_name == "token":
+            return self._issue(request, body, content_type)
         options = write_options(request.query, "CreateOptions")
         given = decoded_object(body, content_type, resource.kind, resource.api_version)
         warnings = of_body(resource, given, options.field_validation, field_report)
         if resource.is_review:
-            return Outcome(review(resource, given.object), 201, warnings)
+            return Outcome(review(resource, given.object, rights), 201, warnings)
+        if resource.group == GROUP and rights.authorizer is None:
+            warnings = (*warnings, _UNENFORCED)
+        rights.require_own_slice(resource, given.object)
         made = self._registry.create(
             _kept_resource(resource),
             request.namespace,
@@ -149,6 +164,11 @@ class RequestHandlers:
             dry_run=options.dry_run,
         )
         return Outcome(made, 201, warnings)
+
+    def _issue(self, request: Request, body: bytes, content_type: str) -> Outcome:
+        account = self._registry.get(request.resource, request.namespace, request.name)
+        asked = decoded_object(body, content_type, "TokenRequest", "authentication.k8s.io/v1").object
+        return Outcome(issued(asked, account, self._registry, self._secret), 201)
 
     def _bind(self, request: Request, body: bytes, content_type: str) -> Outcome:
         options = write_options(request.query, "CreateOptions")
@@ -168,17 +188,17 @@ class RequestHandlers:
         self._registry.bind(request.namespace, name, node_name, dry_run=options.dry_run)
         return Outcome(_DONE, 201)
 
-    def _update(self, request: Request, body: bytes, content_type: str) -> Outcome:
+    def _update(self, request: Request, body: bytes, content_type: str, rights: Rights) -> Outcome:
         resource = request.resource
         options = write_options(request.query, "UpdateOptions")
         given = decoded_object(body, content_type, resource.kind, resource.api_version)
         _refuse_other_name(given.object, request)
         warnings = of_body(resource, given, options.field_validation, field_report)
         new = _kept(resource, given.object)
-        stored = self._changed(request, lambda _: new, dry_run=options.dry_run)
+        stored = self._changed(request, lambda _: new, rights, dry_run=options.dry_run)
         return Outcome(stored, warnings=warnings)
 
-    def _patch(self, request: Request, body: bytes, content_type: str) -> Outcome:
+    def _patch(self, request: Request, body: bytes, content_type: str, rights: Rights) -> Outcome:
         resource, media_type = request.resource, media_type_of(content_type)
         if media_type.startswith(_APPLY):
             message = "the devplug sandbox has no server-side apply; use kubectl apply without --server-side"
@@ -196,15 +216,25 @@ class RequestHandlers:
             warnings = of_patch(resource, old, new, media_type, patch, options.field_validation, field_report)
             return _kept(resource, new)
 
-        stored = self._changed(request, change, dry_run=options.dry_run)
+        stored = self._changed(request, change, rights, dry_run=options.dry_run)
         return Outcome(stored, warnings=warnings)
 
-    def _changed(self, request: Request, change: Callable[[Object], Object], *, dry_run: bool) -> Object:
+    def _changed(
+        self, request: Request, change: Callable[[Object], Object], rights: Rights, *, dry_run: bool
+    ) -> Object:
+        resource = request.resource
+
+        def permitted(old: Object) -> Object:
+            new = change(old)
+            if (resource.kind, request.part_name) == ("ResourceClaim", "status"):
+                rights.require_claim_status(request.access, encoded(resource, new), old)
+            return new
+
         return self._registry.update(
-            _kept_resource(request.resource),
+            _kept_resource(resource),
             request.namespace,
             request.name,
-            change,
+            permitted,
             part_name=request.part_name,
             dry_run=dry_run,
         )

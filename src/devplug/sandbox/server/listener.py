@@ -61,12 +61,19 @@ class ApiServer:
         metrics: Metrics,
         control: Control,
         token: str,
+        rbac: bool = False,
         port: int = 0,
         tls: Tls | None = None,
         beat_seconds: float = BEAT_SECONDS,
     ) -> None:
         self._app = App(
-            registry, logs=logs, metrics=metrics, control=control, token=token, beat_seconds=beat_seconds
+            registry,
+            logs=logs,
+            metrics=metrics,
+            control=control,
+            token=token,
+            rbac=rbac,
+            beat_seconds=beat_seconds,
         )
         self._token = token
         self._port = port
@@ -110,14 +117,22 @@ class ApiServer:
     @property
     def url(self) -> str:
         """The address for kubectl, after `listen`; over plain HTTP it has the token in it, a secret."""
-        if self._tls is not None:
-            return f"https://{_HOST}:{self.port}"
-        return f"http://{_HOST}:{self.port}/{self._token}"
+        return self._url(self._token)
 
     @property
     def kubeconfig(self) -> str:
-        """The text of a kubeconfig for this server, after `listen`. Raises `ServingError`."""
-        return kubeconfig(self.url, self._token, b"" if self._tls is None else _read(self._tls.cert_file))
+        """The text of the administrator's kubeconfig, after `listen`. Raises `ServingError`."""
+        return self.kubeconfig_of(self._token)
+
+    def kubeconfig_of(self, token: str) -> str:
+        """Return the text of a kubeconfig for who has this token, after `listen`. Raises `ServingError`."""
+        ca_pem = b"" if self._tls is None else _read(self._tls.cert_file)
+        return kubeconfig(self._url(token), token, ca_pem)
+
+    def _url(self, token: str) -> str:
+        if self._tls is not None:
+            return f"https://{_HOST}:{self.port}"
+        return f"http://{_HOST}:{self.port}/{token}"
 
     async def run(self) -> None:
         """Answer requests until cancelled; then end all watches at once, and the rest in a few seconds."""

@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
 from devplug.sandbox.api.errors import StatusError, method_not_supported
+from devplug.sandbox.api.fieldselectors import field_selector
 from devplug.sandbox.api.kinds import resource_of_path
+from devplug.sandbox.api.labelselectors import SelectorError
 from devplug.sandbox.api.options import flag_of
+from devplug.sandbox.authorization.rbac import Access
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,6 +48,7 @@ _VERBS: Final = {
 }
 """By method: the verb for many objects, and for one."""
 _OF_ONE: Final = {Verb.GET, Verb.UPDATE, Verb.PATCH, Verb.DELETE}
+_OF_MANY: Final = {Verb.LIST, Verb.WATCH, Verb.DELETE_MANY}
 _OF_ALL_NAMESPACES: Final = {Verb.LIST, Verb.WATCH}
 _OF_A_RUNTIME: Final = {
     "nodes": ("proxy",),
@@ -65,6 +69,29 @@ class Request:
     part_name: str = ""
     """The subresource; empty for the object itself."""
     query: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    @property
+    def access(self) -> Access:
+        """The access that it takes (endpoints/request/requestinfo.go)."""
+        wanted = _wanted_fields(self.query, self.resource) if self.verb in _OF_MANY else {}
+        return Access(
+            verb=self.verb.value,
+            group=self.resource.group,
+            resource=self.resource.plural,
+            part_name=self.part_name,
+            namespace=self.namespace,
+            name=self.name or wanted.get("metadata.name", ""),
+            fields=wanted,
+        )
+
+
+def _wanted_fields(query: Mapping[str, Sequence[str]], resource: Resource) -> dict[str, str]:
+    """Return the fields that must have one value; none of a selector that cannot be read."""
+    try:
+        terms = field_selector("".join(query.get("fieldSelector", [])[:1]), resource).terms
+    except SelectorError:
+        return {}
+    return {term.field: term.value for term in terms if term.equal}
 
 
 def node_of_metrics(method: str, path: str) -> str:
