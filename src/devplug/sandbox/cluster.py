@@ -10,16 +10,20 @@ import logging
 import os
 import secrets
 from contextlib import ExitStack, aclosing, asynccontextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from devplug.errors import KubeletError
-from devplug.k8s.objects import Object, entries, text
+from devplug.k8s.account import KUBECONFIG_VARIABLE
+from devplug.k8s.objects import Object, entries, part, text
 from devplug.k8s.times import stamp
 from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.settings import KubeletSettings
 from devplug.kubelet.topology import NodeHardware, NumaNode
 from devplug.linux.inotify import until_absent
 from devplug.sandbox.api.watchlog import ChangeType
+from devplug.sandbox.authorization.default_roles import make_default_roles
+from devplug.sandbox.authorization.tokens import pod_user, signed
 from devplug.sandbox.control import Control
 from devplug.sandbox.controllers.daemonset import DaemonSetController
 from devplug.sandbox.controllers.devicetainteviction import DeviceTaintEvictionController
@@ -33,13 +37,13 @@ from devplug.sandbox.nodes.agent import AgentSettings, NodeAgent
 from devplug.sandbox.nodes.containerruntime import ProcessRuntime
 from devplug.sandbox.nodes.noderegistration import facts_of_this_machine
 from devplug.sandbox.nodes.podclaims import NodeClaims
-from devplug.sandbox.registry import NODES, PODS, Registry
+from devplug.sandbox.registry import NODES, PODS, SERVICE_ACCOUNTS, Registry
 from devplug.sandbox.sandboxdir import SandboxDir, SandboxRecord
 from devplug.sandbox.server.listener import ApiServer, Tls
 from devplug.sandbox.statefile import opened
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Mapping, Sequence
     from pathlib import Path
     from typing import Self
 
@@ -56,6 +60,9 @@ _LOCAL, _REMOTE = 10, 20
 
 _ADDRESSES: Final = "192.0.2.{}"
 """The addresses of nodes: of a network for documentation (RFC 5737), as nothing listens there."""
+
+_TOKEN_LIFE: Final = timedelta(days=365)
+"""How long a pod's token is valid: nobody renews it, as a kubelet does."""
 
 
 class Sandbox:
@@ -160,7 +167,14 @@ class Sandbox:
     async def _parts(self, state: StateFile | None) -> AsyncIterator[None]:
         """Run everything for a block; programs end before their nodes, and what keeps the objects last."""
         make_first_namespaces(self.registry)
-        runtime = ProcessRuntime(self.settings.images, self.place.logs, self._container_ended)
+        if self.settings.rbac:
+            make_default_roles(self.registry)
+        runtime = ProcessRuntime(
+            self.settings.images,
+            self.place.logs,
+            self._container_ended,
+            lambda pod: self._account_of(pod, server),
+        )
         server = self._server(runtime)
         async with asyncio.TaskGroup() as keeping:
             kept = [keeping.create_task(state.run(self.registry))] if state else []
@@ -171,7 +185,7 @@ class Sandbox:
                         tasks.create_task(part.run(), name=f"sandbox: {type(part).__name__}")
                         for part in (*self._controllers(), *self._make_nodes(runtime), runtime, server)
                     ]
-                    running.append(tasks.create_task(self._forget_logs(runtime)))
+                    running.append(tasks.create_task(self._forget_pods(runtime)))
                     running.append(tasks.create_task(self._end_with_folder()))
                     try:
                         await self._until_ready()
@@ -261,6 +275,7 @@ class Sandbox:
             metrics=self._metrics,
             control=Control(self).handle,
             token=self._token,
+            rbac=settings.rbac,
             port=settings.port,
             tls=tls,
         )
@@ -275,12 +290,32 @@ class Sandbox:
                 if not missing:
                     return
 
-    async def _forget_logs(self, runtime: ProcessRuntime) -> None:
-        """Throw away the logs of pods that are gone."""
+    def _account_of(self, pod: Object, server: ApiServer) -> Mapping[str, str]:
+        """Return the variable by which the programs of a pod are their service account, if it is asked for.
+
+        A pod that wants no token, or whose account does not, has none (spec.automountServiceAccountToken).
+        """
+        if not self.settings.rbac:
+            return {}
+        namespace, name = text(pod, "metadata", "namespace"), text(pod, "spec", "serviceAccountName")
+        account = self.registry.find(SERVICE_ACCOUNTS, namespace, name or "default")
+        wishes = (part(one, "automountServiceAccountToken") for one in (part(pod, "spec"), account))
+        if next((wish for wish in wishes if wish is not None), True) is False:
+            return {KUBECONFIG_VARIABLE: ""}
+        token = signed(pod_user(pod), self._token, self.registry.now + _TOKEN_LIFE)
+        file = self.place.accounts / f"{text(pod, 'metadata', 'uid')}.kubeconfig"
+        self.place.accounts.mkdir(exist_ok=True)
+        self.place.write_private(file, server.kubeconfig_of(token))
+        return {KUBECONFIG_VARIABLE: str(file)}
+
+    async def _forget_pods(self, runtime: ProcessRuntime) -> None:
+        """Throw away the logs and accounts of pods that are gone."""
         async with aclosing(self.registry.follow(PODS)) as events:
             async for event in events:
                 if event.type is ChangeType.DELETED:
-                    runtime.logs.forget(text(event.object, "metadata", "uid"))
+                    uid = text(event.object, "metadata", "uid")
+                    runtime.logs.forget(uid)
+                    (self.place.accounts / f"{uid}.kubeconfig").unlink(missing_ok=True)
 
     async def _end_with_folder(self) -> None:
         """Go down when somebody removes the folder: nobody could reach this sandbox any more."""

@@ -132,6 +132,8 @@ class SandboxDir:
         """Each entry is a device that is plugged in."""
         self.logs = self.folder / "logs"
         """What the programs of containers print."""
+        self.accounts = self.folder / "accounts"
+        """The kubeconfigs of pods, of which the programs of one get theirs."""
         self.own_log = self.folder / "sandbox.log"
         """What a sandbox in the background prints."""
 
@@ -290,7 +292,7 @@ class SandboxDir:
     def _clear(self, *, keeps: bool) -> None:
         for file in (self.record_file, self.kubeconfig):
             file.unlink(missing_ok=True)
-        for folder in (self.devices, self.logs, *(() if keeps else (self.folder / "nodes",))):
+        for folder in (self.accounts, self.devices, self.logs, *(() if keeps else (self.folder / "nodes",))):
             shutil.rmtree(folder, ignore_errors=True)
 
 

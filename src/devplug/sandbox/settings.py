@@ -32,6 +32,8 @@ class SandboxSettings:
     """Of the API server, on 127.0.0.1; 0 takes a free one."""
     images: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Image → the local command that is started for its containers."""
+    rbac: bool = False
+    """Whether each user of the API may do only what roles allow; else everybody may do everything."""
     state: Path | None = None
     """The file that keeps the objects; None keeps them in memory."""
     certificate: Path | None = None

@@ -143,6 +143,14 @@ def sandbox() -> None:
         "has 0 of each resource."
     ),
 )
+@click.option(
+    "--rbac",
+    is_flag=True,
+    help=(
+        "Let service accounts and nodes do only what roles allow them. Without it everybody may do "
+        "everything."
+    ),
+)
 @click.option("--tls-cert", metavar="FILE", help="Serve the API with TLS and this certificate, in PEM.")
 @click.option("--tls-key", metavar="FILE", help="The private key of that certificate.")
 @click.option(
@@ -164,6 +172,7 @@ def _up(
     state: str | None,
     scoring: str,
     like_real_timing: bool,
+    rbac: bool,
     tls_cert: str | None,
     tls_key: str | None,
     detach: bool,
@@ -191,6 +200,7 @@ def _up(
         scoring=ScoringSettings(strategy=Strategy(_STRATEGIES[scoring])),
         like_real_timing=like_real_timing,
         port=port,
+        rbac=rbac,
         images=_commands_of(images),
         state=Path(state).absolute() if state else None,
         certificate=_readable(tls_cert),
@@ -203,6 +213,7 @@ def _up(
         *(word for image in images for word in ("--image", image)),
         *(("--state", settings.state) if settings.state else ()),
         *(("--like-real-timing",) if like_real_timing else ()),
+        *(("--rbac",) if rbac else ()),
         *(("--tls-cert", settings.certificate, "--tls-key", settings.key) if settings.key else ()),
         *("--dir", settings.folder, "--scoring", scoring, "--", *command),
     ]

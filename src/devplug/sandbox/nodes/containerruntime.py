@@ -140,12 +140,15 @@ class ProcessRuntime:
         images: Mapping[str, Sequence[str]],
         folder: Path,
         on_ended: Callable[[Ended], None],
-        environment: Mapping[str, str] | None = None,
+        environment: Callable[[Object], Mapping[str, str]] = lambda _: {},
     ) -> None:
-        """Run the commands of `images`, by name; `folder` is for logs, `environment` is added for all."""
+        """Run the commands of `images`, by name; `folder` is for logs.
+
+        `environment` returns the variables that the programs of a pod get besides those of its spec.
+        """
         self._images = dict(images)
         self._on_ended = on_ended
-        self._environment = dict(environment or {})
+        self._environment = environment
         self._runs: dict[tuple[str, str], _Run] = {}
         self._is_running = asyncio.Event()
         self._ending = asyncio.Event()
@@ -226,9 +229,8 @@ class ProcessRuntime:
             words = with_default_dir(words, order.plugin_dir)
         # The folder comes last: what a manifest says of it is a path in a container, and there is none.
         variables = {"NODE_NAME": order.node_name, **own, "DEVPLUG_PLUGIN_DIR": str(order.plugin_dir)}
-        return await spawn(
-            words, output, program_environment(order.plugin_dir, {**self._environment, **variables})
-        )
+        variables = {**self._environment(order.pod), **variables}
+        return await spawn(words, output, program_environment(order.plugin_dir, variables))
 
     async def _attend(self, run: _Run) -> None:
         """Wait for a container's end, see to it that nothing is left, and tell of it."""

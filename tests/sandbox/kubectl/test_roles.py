@@ -1,0 +1,125 @@
+"""A sandbox with `--rbac`, as people have it: pods are their service accounts, and our roles suffice us."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.programs import devplug
+from tests.sandbox.kubectl.stage import Stage, why_kubectl_is_missing
+
+CONFIG = """version: 1
+resources:
+- {name: example.com/a, discover: {static: {ids: [a0]}}, nodeSelector: {devices: "yes"}}
+"""
+ACCOUNT = """
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: reader}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: reader}
+rules: [{apiGroups: [""], resources: [pods], verbs: [get, list]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: reader}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: reader}
+subjects: [{kind: ServiceAccount, name: reader}]
+"""
+POD = """
+apiVersion: v1
+kind: Pod
+metadata: {{name: {name}}}
+spec:
+  restartPolicy: Never
+  serviceAccountName: reader
+  automountServiceAccountToken: {mounts}
+  containers: [{{name: main, image: asks}}]
+"""
+NODE_OF_TOKEN = "jsonpath={.status.userInfo.extra['authentication\\.kubernetes\\.io/node-name'][0]}"
+ASKS = f"""
+echo config ${{KUBECONFIG:-none}}
+test -z "$KUBECONFIG" && exit
+kubectl get pods --no-headers | cut -d' ' -f1
+kubectl get nodes
+kubectl auth whoami -o "{NODE_OF_TOKEN}"
+exit 0
+"""
+
+
+@pytest.fixture(scope="module")
+def stage() -> Iterator[Stage]:
+    if why := why_kubectl_is_missing():
+        pytest.skip(why)
+    pytest.importorskip("lightkube", reason="needs the extra [k8s]: pip install 'devplug[k8s]'")
+    kubectl = Path(shutil.which("kubectl") or "").parent
+    with tempfile.TemporaryDirectory(prefix="dp-", dir="/tmp") as folder:
+        config = Path(folder) / "devplug.yaml"
+        config.write_text(CONFIG)
+        asks = ["sh", "-c", f"PATH=$PATH:{kubectl}; {ASKS}"]
+        daemon = [
+            sys.executable,
+            "-m",
+            "devplug",
+            "run",
+            "-c",
+            str(config),
+            "--kube-events",
+            "--plugin-dir={dir}",
+        ]
+        images = [f"--image={name}={shlex.join(one)}" for name, one in (("asks", asks), ("ours", daemon))]
+        with Stage(Path(folder), "--rbac", *images) as it:
+            it.applied(ACCOUNT)
+            yield it
+
+
+def ended(stage: Stage, name: str, *, mounts: bool) -> list[str]:
+    """Run a pod to its end; return the lines that its program has printed."""
+    stage.applied(POD.format(name=name, mounts=str(mounts).lower()))
+    succeeded = "--for=jsonpath={.status.phase}=Succeeded"
+    assert "condition met" in stage.kubectl("wait", succeeded, f"pod/{name}", "--timeout=60s")
+    return stage.kubectl("logs", name).splitlines()
+
+
+def test_the_programs_of_a_pod_are_its_service_account(stage: Stage) -> None:
+    """D93: the token tells the node."""
+    config, *pods, refused, node = ended(stage, "mounts", mounts=True)
+    assert config.startswith(f"config {stage.place.folder}/accounts/")
+    assert "mounts" in pods
+    assert refused == (
+        "Error from server (Forbidden): nodes is forbidden: "
+        'User "system:serviceaccount:default:reader" cannot list resource "nodes" in API group "" at the '
+        "cluster scope"
+    )
+    assert node == "worker-0"
+
+
+def test_a_pod_that_wants_no_token_gets_none(stage: Stage) -> None:
+    assert ended(stage, "wants-none", mounts=False) == ["config none"]
+
+
+def test_the_roles_of_our_manifests_suffice_for_the_daemon(stage: Stage) -> None:
+    """The daemon reads its node's labels, and writes Events and the node's condition.
+
+    The exporter asks only the kubelet.
+    """
+    stage.kubectl("label", "node", "worker-0", "devices=yes")
+    config = stage.folder / "devplug.yaml"
+    printed = devplug("manifests", "-c", config, "--kube-events", "--image", "ours")
+    assert printed.returncode == 0, printed.stderr
+    assert "daemonset.apps/devplug created" in stage.applied(printed.stdout)
+    met = ("wait", "--for=condition=DevicesReady", "node/worker-0", "--timeout=60s")
+    assert "condition met" in stage.kubectl(*met)
+    while "ResourceReady" not in stage.kubectl("get", "events"):
+        pass  # the test's time-out bounds it
+    logs = stage.kubectl("logs", "-n", "devplug", "daemonset/devplug")
+    assert "example.com/a" in logs
+    assert "the API server refuses" not in logs
