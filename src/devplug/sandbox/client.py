@@ -6,18 +6,21 @@ import json
 import ssl
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlsplit
 
 from devplug.errors import DevplugError, one_line
 from devplug.k8s.objects import Object, text
 from devplug.sandbox.control import PREFIX
+from devplug.sandbox.server.auth import kubeconfig
 
 if TYPE_CHECKING:
     from devplug.sandbox.sandboxdir import SandboxDir, SandboxRecord
 
 __all__ = ["Answer", "ClientError", "NoSandboxError", "SandboxClient"]
 
+_TOKEN_SECONDS: Final = 365 * 24 * 3600
 _ANSWER_SECONDS: Final = 60.0
 """A kubelet's restart takes a moment: its plugins register again."""
 
@@ -79,6 +82,22 @@ class SandboxClient:
         finally:
             connection.close()
         return Answer(answer.status, found if isinstance(found, dict) else {})
+
+    def account(self, namespace: str, name: str, node: str) -> str:
+        """Return the text of a kubeconfig for a service account on a node; raises `ClientError`."""
+        bound = {"kind": "Node", "apiVersion": "v1", "name": node}
+        asked = {"spec": {"audiences": [], "expirationSeconds": _TOKEN_SECONDS, "boundObjectRef": bound}}
+        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/serviceaccounts/{quote(name, safe='')}/token"
+        answer = self.ask("POST", path, asked)
+        token = text(answer.body, "status", "token")
+        if not token:
+            raise ClientError(f"the sandbox makes no token: {text(answer.body, 'message')}")
+        record = self.record
+        try:
+            ca_pem = Path(record.certificate).read_bytes() if record.certificate else b""
+        except OSError as error:
+            raise ClientError(f"cannot read {record.certificate}: {error.strerror}") from error
+        return kubeconfig(record.server.replace(record.token, token), token, ca_pem)
 
     def _connection(self, scheme: str, host: str) -> HTTPConnection:
         if scheme != "https":

@@ -163,6 +163,16 @@ def test_a_kubelet_may_also_do_what_roles_allow() -> None:
     assert kubelets.decide(node_user("n1"), claims("list", "")).is_allowed
 
 
+def test_roles_cannot_tell_nodes_apart_and_deleting_many_is_a_verb_of_its_own() -> None:
+    """D96; what charts add to that, ValidatingAdmissionPolicies, is not in the sandbox."""
+    writes = {"verbs": ["create", "delete"], "apiGroups": [DRA], "resources": ["resourceslices"]}
+    rights = Rights(JANE, Authorizer(registry(*bound_to_jane("r", writes))))
+    rights.require(Access(verb="create", group=DRA, resource="resourceslices"))
+    rights.require_own_slice(RESOURCE_SLICES, {"spec": {"nodeName": "n2"}})
+    with pytest.raises(StatusError, match="cannot deletecollection resource"):
+        rights.require(Access(verb="deletecollection", group=DRA, resource="resourceslices"))
+
+
 def test_who_may_impersonate_has_the_rights_of_that_user() -> None:
     impersonates = {"verbs": ["impersonate"], "apiGroups": [""], "resources": ["users"]}
     rights = Rights(JANE, Authorizer(registry(*bound_to_jane("r", impersonates))))

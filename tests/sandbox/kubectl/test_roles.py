@@ -106,6 +106,24 @@ def test_a_pod_that_wants_no_token_gets_none(stage: Stage) -> None:
     assert ended(stage, "wants-none", mounts=False) == ["config none"]
 
 
+def test_a_program_of_the_terminal_is_the_service_account_that_is_named(stage: Stage) -> None:
+    """D93: its token tells the node."""
+    asks = ("kubectl", "auth", "whoami", "-o", NODE_OF_TOKEN)
+
+    def ran(account: str) -> tuple[int, str]:
+        words = ("--dir", stage.place.folder, "--service-account", account, "--", *asks)
+        found = devplug("sandbox", "run", *words, HOME=str(stage.folder))
+        return found.returncode, found.stdout or found.stderr
+
+    assert ran("default/reader") == (0, "worker-0")
+    assert ran("reader") == (0, "worker-0")
+    assert ran("other/reader") == (
+        1,
+        'devplug: the sandbox makes no token: serviceaccounts "reader" not found\n',
+    )
+    assert not [file for file in stage.place.accounts.iterdir() if file.name.startswith("run-")]
+
+
 def test_the_roles_of_our_manifests_suffice_for_the_daemon(stage: Stage) -> None:
     """The daemon reads its node's labels, and writes Events and the node's condition.
 

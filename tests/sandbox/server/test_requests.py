@@ -18,6 +18,7 @@ from devplug.sandbox.api.options import (
     list_options,
     write_options,
 )
+from devplug.sandbox.authorization.rbac import Access
 from devplug.sandbox.registry import EVENTS, PODS
 from devplug.sandbox.server.routes import Verb, node_of_metrics, request_of
 
@@ -66,6 +67,25 @@ def test_namespaces_are_places_and_objects() -> None:
     assert asked("GET", "/api/v1/namespaces/n") == ("get", "namespaces", "", "n", "")
     assert asked("PUT", "/api/v1/namespaces/n/finalize") == ("update", "namespaces", "", "n", "finalize")
     assert asked("GET", "/api/v1/namespaces/status/pods") == ("list", "pods", "status", "", "")
+
+
+def test_a_request_tells_the_access_that_it_takes() -> None:
+    def access(method: str, path: str, **query: str) -> Access:
+        found = request_of(method, path, {name: [value] for name, value in query.items()})
+        assert found is not None
+        return found.access
+
+    inside = Access(verb="get", resource="namespaces", namespace="n", name="n")
+    assert access("GET", "/api/v1/namespaces/n") == inside
+    of_node = {"fieldSelector": "spec.nodeName=a,metadata.name=p,status.phase!=Failed"}
+    wanted = {"spec.nodeName": "a", "metadata.name": "p"}
+    assert access("GET", "/api/v1/pods", watch="1", **of_node) == Access(
+        verb="watch", resource="pods", name="p", fields=wanted
+    )
+    assert access("GET", "/api/v1/pods", fieldSelector="misspelt=1") == Access(verb="list", resource="pods")
+    assert access("POST", "/api/v1/namespaces/n/pods/p/binding") == Access(
+        verb="create", resource="pods", part_name="binding", namespace="n", name="p"
+    )
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ _EPILOG_RUN = """\b
 Examples:
   devplug sandbox run -- ./my-plugin --dir {dir}
   devplug sandbox run --node worker-1 -- devplug run -c devplug.yaml
+  devplug sandbox run --service-account lab/my-driver -- ./my-driver --kubelet-root {dir}/..
 """
 _EPILOG_RESTART = """\b
 Examples:
@@ -224,8 +225,14 @@ def _up(
 @sandbox.command("run", epilog=_EPILOG_RUN)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND...", required=True)
 @click.option("--node", metavar="NAME", help="On this node. Default: the first.")
+@click.option(
+    "--service-account",
+    "account",
+    metavar="[NAMESPACE/]NAME",
+    help="With the kubeconfig of this service account on that node. Default: the administrator's.",
+)
 @sandbox_dir
-def _run(command: tuple[str, ...], *, node: str | None, folder: str | None) -> int:
+def _run(command: tuple[str, ...], *, node: str | None, account: str | None, folder: str | None) -> int:
     """Start a plugin in the sandbox, on this terminal. If no sandbox is up, one lives as long as the plugin.
 
     In COMMAND, {dir} becomes the plugin folder, {dev} the folder of devices that `plug` fills and {node} the
@@ -234,7 +241,7 @@ def _run(command: tuple[str, ...], *, node: str | None, folder: str | None) -> i
     """
     from devplug.cli.sandbox import start
 
-    return start.run(place_of(folder), node, command)
+    return start.run(place_of(folder), node, command, account)
 
 
 def _commands_of(images: tuple[str, ...]) -> dict[str, tuple[str, ...]]:

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +19,7 @@ import click
 
 from devplug.cli.exits import FAILED, OK
 from devplug.errors import quoted
+from devplug.k8s.account import KUBECONFIG_VARIABLE
 from devplug.linux.inotify import until_absent
 from devplug.linux.processes import (
     end_of,
@@ -34,7 +35,8 @@ from devplug.sandbox.nodes.reaper import Reaper
 from devplug.sandbox.sandboxdir import SANDBOX_DIR_VARIABLE, SandboxDir, SandboxDirError, default_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+    from pathlib import Path
     from typing import Self
 
     from devplug.sandbox.cluster import Sandbox
@@ -107,15 +109,17 @@ async def _run_program(
     node: str,
     command: Sequence[str],
     until: Callable[[], Coroutine[None, None, None]],
+    kubeconfig: Path | None = None,
 ) -> int:
     """Run a program as one of a node's until it ends, or until `until` does; return its exit code.
 
     One that is ended by signal N has 128 + N, as in a shell. Nothing that it has started is left behind, even
-    if we are killed. Raises `PluginError` if it cannot be started.
+    if we are killed. `kubeconfig` is the file that it gets, or else the administrator's. Raises `PluginError`
+    if it cannot be started.
     """
     async with Reaper.watching() as warden:
         with _SignalsPassedOn() as signals:
-            child = await _start(place, node, command)
+            child = await _start(place, node, command, kubeconfig or place.kubeconfig)
             warden.watch([child.pid])
             try:
                 signals.send_to(child.pid)
@@ -140,7 +144,9 @@ async def _until_down(place: SandboxDir, pid: int) -> None:
                 one.cancel()
 
 
-async def _start(place: SandboxDir, node: str, command: Sequence[str]) -> asyncio.subprocess.Process:
+async def _start(
+    place: SandboxDir, node: str, command: Sequence[str], kubeconfig: Path
+) -> asyncio.subprocess.Process:
     plugin_dir = place.node(node).plugin_dir
     places = {"{dir}": str(plugin_dir), "{dev}": str(place.devices), "{node}": node}
     words = [filled(word, places) for word in command]
@@ -150,7 +156,7 @@ async def _start(place: SandboxDir, node: str, command: Sequence[str]) -> asynci
         "DEVPLUG_KUBELET_ROOT": str(place.node(node).folder),
         "DEVPLUG_SANDBOX_DEV": str(place.devices),
         SANDBOX_DIR_VARIABLE: str(place.folder),
-        "KUBECONFIG": str(place.kubeconfig),
+        KUBECONFIG_VARIABLE: str(kubeconfig),
         "NODE_NAME": node,
     }
     # A group of its own has its signals from us alone; it could not read from the terminal.
@@ -240,15 +246,42 @@ async def _stopped_or_down(stopped: asyncio.Event, sandbox: Sandbox) -> None:
             one.cancel()
 
 
-def run(place: SandboxDir, node: str | None, command: Sequence[str]) -> int:
-    """Run a program in the sandbox that is up, or in one for it alone; return its exit code."""
+def run(place: SandboxDir, node: str | None, command: Sequence[str], account: str | None) -> int:
+    """Run a program in the sandbox that is up, or in one for it alone; return its exit code.
+
+    `account` is the service account, as `NAMESPACE/NAME` or `NAME`, whose kubeconfig the program gets.
+    """
     record = place.running()
     if record is None:
+        if account is not None:
+            raise click.UsageError(
+                "--service-account is one of a sandbox that is up; start it: devplug sandbox up --rbac"
+            )
         show_logs(logging.WARNING)
         return asyncio.run(_run_in_own(place, node, command))
-    return asyncio.run(
-        _run_program(place, _node(record, node), command, partial(_until_down, place, record.pid))
-    )
+    chosen = _node(record, node)
+    with _kubeconfig(place, chosen, account) as kubeconfig:
+        until = partial(_until_down, place, record.pid)
+        return asyncio.run(_run_program(place, chosen, command, until, kubeconfig))
+
+
+@contextmanager
+def _kubeconfig(place: SandboxDir, node: str, account: str | None) -> Iterator[Path | None]:
+    """Make the kubeconfig of a service account on a node for a block; None is the administrator's."""
+    if account is None:
+        yield None
+        return
+    from devplug.sandbox.client import SandboxClient
+
+    namespace, _, name = account.rpartition("/")
+    written = SandboxClient(place).account(namespace or "default", name, node)
+    place.accounts.mkdir(exist_ok=True)
+    file = place.accounts / f"run-{os.getpid()}.kubeconfig"
+    place.write_private(file, written)
+    try:
+        yield file
+    finally:
+        file.unlink(missing_ok=True)
 
 
 async def _run_in_own(place: SandboxDir, node: str | None, command: Sequence[str]) -> int:

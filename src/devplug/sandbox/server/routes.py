@@ -72,14 +72,14 @@ class Request:
 
     @property
     def access(self) -> Access:
-        """The access that it takes (endpoints/request/requestinfo.go)."""
+        """The access that it takes (endpoints/request/requestinfo.go); a namespace is inside of itself."""
         wanted = _wanted_fields(self.query, self.resource) if self.verb in _OF_MANY else {}
         return Access(
             verb=self.verb.value,
             group=self.resource.group,
             resource=self.resource.plural,
             part_name=self.part_name,
-            namespace=self.namespace,
+            namespace=self.name if self.resource.kind == "Namespace" else self.namespace,
             name=self.name or wanted.get("metadata.name", ""),
             fields=wanted,
         )
