@@ -23,6 +23,11 @@ apiVersion: v1
 kind: ServiceAccount
 metadata: {name: reader}
 ---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: shy}
+automountServiceAccountToken: false
+---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata: {name: reader}
@@ -40,7 +45,7 @@ kind: Pod
 metadata: {{name: {name}}}
 spec:
   restartPolicy: Never
-  serviceAccountName: reader
+  serviceAccountName: {account}
   automountServiceAccountToken: {mounts}
   containers: [{{name: main, image: asks}}]
 """
@@ -81,9 +86,9 @@ def stage() -> Iterator[Stage]:
             yield it
 
 
-def ended(stage: Stage, name: str, *, mounts: bool) -> list[str]:
+def ended(stage: Stage, name: str, *, mounts: str, account: str = "reader") -> list[str]:
     """Run a pod to its end; return the lines that its program has printed."""
-    stage.applied(POD.format(name=name, mounts=str(mounts).lower()))
+    stage.applied(POD.format(name=name, mounts=mounts, account=account))
     succeeded = "--for=jsonpath={.status.phase}=Succeeded"
     assert "condition met" in stage.kubectl("wait", succeeded, f"pod/{name}", "--timeout=60s")
     return stage.kubectl("logs", name).splitlines()
@@ -91,7 +96,7 @@ def ended(stage: Stage, name: str, *, mounts: bool) -> list[str]:
 
 def test_the_programs_of_a_pod_are_its_service_account(stage: Stage) -> None:
     """D93: the token tells the node."""
-    config, *pods, refused, node = ended(stage, "mounts", mounts=True)
+    config, *pods, refused, node = ended(stage, "mounts", mounts="null")
     assert config.startswith(f"config {stage.place.folder}/accounts/")
     assert "mounts" in pods
     assert refused == (
@@ -102,8 +107,10 @@ def test_the_programs_of_a_pod_are_its_service_account(stage: Stage) -> None:
     assert node == "worker-0"
 
 
-def test_a_pod_that_wants_no_token_gets_none(stage: Stage) -> None:
-    assert ended(stage, "wants-none", mounts=False) == ["config none"]
+def test_a_pod_gets_no_token_that_it_or_its_account_does_not_want(stage: Stage) -> None:
+    assert ended(stage, "wants-none", mounts="false") == ["config none"]
+    assert ended(stage, "shy", mounts="null", account="shy") == ["config none"]
+    assert ended(stage, "not-shy", mounts="true", account="shy")[0] != "config none"
 
 
 def test_a_program_of_the_terminal_is_the_service_account_that_is_named(stage: Stage) -> None:
