@@ -83,6 +83,16 @@ def test_a_program_runs_on_the_node_that_is_named(place: SandboxDir) -> None:
     assert found["NODE_NAME"] == "worker-1"
 
 
+def test_a_service_account_is_for_a_sandbox_with_roles(place: SandboxDir) -> None:
+    asks = ("sandbox", "run", "--service-account", "a", "--", "true")
+    for folder in (place.folder, place.folder / "none"):
+        ran = devplug(*asks, DEVPLUG_SANDBOX_DIR=str(folder))
+        assert ran.returncode == 2
+        assert (
+            "--service-account needs a sandbox with roles; start one: devplug sandbox up --rbac" in ran.stderr
+        )
+
+
 def test_a_node_that_is_not_there_is_bad_input(place: SandboxDir) -> None:
     ran = devplug("sandbox", "run", "--dir", place.folder, "--node", "worker-9", "--", "true")
     assert ran.returncode == 2

@@ -333,6 +333,7 @@ class Sandbox:
                 started=stamp(self.registry.now),
                 nodes=tuple(self._agents),
                 certificate=str(self.settings.certificate or ""),
+                rbac=self.settings.rbac,
             )
         )
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from devplug.errors import DevplugError, quoted
 from devplug.k8s.kubelet_dir import REGISTRY_NAME
-from devplug.k8s.objects import entries, text, whole
+from devplug.k8s.objects import entries, part, text, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -67,6 +67,8 @@ class SandboxRecord:
     nodes: tuple[str, ...]
     certificate: str = ""
     """The file with the certificate that the server shows; empty without TLS."""
+    rbac: bool = False
+    """Whether roles decide what users may do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +160,7 @@ class SandboxDir:
             text(found, "started"),
             tuple(map(str, entries(found, "nodes"))),
             text(found, "certificate"),
+            part(found, "rbac") is True,
         )
 
     def is_claimed(self) -> bool:

@@ -252,11 +252,11 @@ def run(place: SandboxDir, node: str | None, command: Sequence[str], account: st
     `account` is the service account, as `NAMESPACE/NAME` or `NAME`, whose kubeconfig the program gets.
     """
     record = place.running()
+    if account is not None and (record is None or not record.rbac):
+        raise click.UsageError(
+            "--service-account needs a sandbox with roles; start one: devplug sandbox up --rbac"
+        )
     if record is None:
-        if account is not None:
-            raise click.UsageError(
-                "--service-account is one of a sandbox that is up; start it: devplug sandbox up --rbac"
-            )
         show_logs(logging.WARNING)
         return asyncio.run(_run_in_own(place, node, command))
     chosen = _node(record, node)
