@@ -72,7 +72,6 @@ async def test_a_template_becomes_a_claim_that_belongs_to_the_pod(registry: Regi
             "name": "trainer",
             "uid": pod["metadata"]["uid"],
             "controller": True,
-            "blockOwnerDeletion": True,
         }
     ]
     assert claim["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] == "gpu"

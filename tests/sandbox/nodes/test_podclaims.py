@@ -33,10 +33,10 @@ async def test_claims_are_prepared_once_before_the_first_container_of_a_pod(shor
     """D14, D31: restarts in a living sandbox call nobody, and the runtime gets the CDI names."""
     runtime = FakeRuntime(time=node_time)
     async with lab(short_dir, runtime=runtime) as it, it.driver.registered():
-        uid = it.start("a", container(image="mapped", resources={"claims": [{"name": "d"}]}))["metadata"][
-            "uid"
-        ]
-        await it.running("a")
+        app = container(image="mapped", resources={"claims": [{"name": "d"}]})
+        uid = it.start("a", app)["metadata"]["uid"]
+        pod = await it.running("a")
+        assert pod["status"]["containerStatuses"][0]["resources"] == {"claims": [{"name": "d"}]}
         claim_uid = it.uid_of("a")
         assert it.driver.called("NodePrepareResources") == [(claim_uid,)]
         description: Any = it.agent.description()

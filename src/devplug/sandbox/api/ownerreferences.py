@@ -65,15 +65,18 @@ def owner_uids(one: Object) -> list[str]:
     return [text(reference, "uid") for reference in entries(one, "metadata", "ownerReferences")]
 
 
-def owner_reference(resource: Resource, owner: Object) -> Object:
-    """Return the reference by which an object belongs to the one that controls it."""
+def owner_reference(resource: Resource, owner: Object, *, blocks_deletion: bool = True) -> Object:
+    """Return the reference by which an object belongs to the one that controls it.
+
+    With `blocks_deletion`, an owner that is deleted in the foreground waits for the object.
+    """
     return {
         "apiVersion": resource.api_version,
         "kind": resource.kind,
         "name": text(owner, "metadata", "name"),
         "uid": text(owner, "metadata", "uid"),
         "controller": True,
-        "blockOwnerDeletion": True,
+        **({"blockOwnerDeletion": True} if blocks_deletion else {}),
     }
 
 

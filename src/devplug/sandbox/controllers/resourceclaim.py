@@ -72,7 +72,7 @@ def generated_claim(pod: Object, pod_claim_name: str, template: Object) -> Objec
     made: Object = {
         "generateName": _name_base(text(pod, "metadata", "name"), pod_claim_name),
         "annotations": annotations,
-        "ownerReferences": [owner_reference(PODS, pod)],
+        "ownerReferences": [owner_reference(PODS, pod, blocks_deletion=False)],
     }
     if labels := texts(metadata, "labels"):
         made["labels"] = labels

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from devplug.errors import KubeletError
@@ -24,7 +25,6 @@ from devplug.sandbox.registry import NODES, RESOURCE_CLAIMS, RESOURCE_SLICES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from datetime import datetime
 
     from devplug.kubelet.pods import Pod
     from devplug.sandbox.nodes.podcontainers import NodeContext, PodContainers
@@ -37,6 +37,9 @@ _CANCELED: Final = (
     "rpc error: code = Canceled desc = context canceled"
 )
 """What is said of a prepare that the end of its pod has cancelled (kuberuntime_manager.go)."""
+
+
+_AT_ONCE: Final = datetime.min.replace(tzinfo=UTC)
 
 
 class NodeClaims:
@@ -106,7 +109,7 @@ class PodClaims:
         uid = text(self._containers.pod, "metadata", "uid")
         if not self._context.kubelet.dra.claims.names_of(uid):
             return None
-        return self._unprepares_at or self._context.registry.now
+        return self._unprepares_at or _AT_ONCE
 
     @property
     def is_preparing(self) -> bool:

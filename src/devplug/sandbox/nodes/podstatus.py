@@ -77,7 +77,9 @@ def _container_status(
     resources = fields(container, "resources")
     if requests := fields(resources, "requests"):
         status["allocatedResources"] = requests
-    status["resources"] = {key: resources[key] for key in ("limits", "requests") if resources.get(key)}
+    status["resources"] = {
+        key: resources[key] for key in ("limits", "requests", "claims") if resources.get(key)
+    }
     if allocated or claims:
         status["allocatedResourcesStatus"] = [
             {
