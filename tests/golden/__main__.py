@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 
 from tests import virtualtime
-from tests.golden import claims, dra_timeline, permissions, validation
+from tests.golden import claims, dra_timeline, permissions, transcripts, validation
 from tests.golden.player import differences, records, sample
 
 SHOWN_DIFFERENCES = 5
@@ -74,9 +74,16 @@ def recordings(folder: Path) -> list[Path]:
     return sorted([*folder.glob("*.jsonl"), *folder.glob("*.jsonl.xz")])
 
 
+def play_kubectl(files: list[Path]) -> dict[str, tuple[int, list[str]]]:
+    """Play the transcripts of one session; return by file how many commands there are, and what differed."""
+    with tempfile.TemporaryDirectory(prefix="dp-", dir=FOLDERS) as folder:
+        return virtualtime.play(transcripts.differences(files, Path(folder)))
+
+
 def main(*folders: Path) -> int:
     files = [path for folder in folders for path in recordings(folder)]
-    if not files:
+    sessions = [found for folder in folders if (found := sorted((folder / "kubectl").glob("*.txt")))]
+    if not files and not sessions:
         print(f"no *.jsonl and no *.jsonl.xz in {' '.join(map(str, folders))}", file=sys.stderr)
         return 2
     logging.disable()  # what the kubelet says while it is played is not what is asked for
@@ -85,13 +92,20 @@ def main(*folders: Path) -> int:
         played = play(path)
         if played is None:
             print(f"{path.name} is not played", flush=True)
-            continue
-        matched, total, found = played
-        print(f"{path.name} {matched}/{total}", flush=True)
-        for difference in found[:SHOWN_DIFFERENCES]:
-            print(f"  {difference}")
-        is_equal &= matched == total
+        else:
+            is_equal &= _print(path.name, *played)
+    for session in sessions:
+        for name, (total, differing) in play_kubectl(session).items():
+            is_equal &= _print(f"kubectl/{name}", total - len(differing), total, differing)
     return 0 if is_equal else 1
+
+
+def _print(name: str, matched: int, total: int, found: list[str]) -> bool:
+    """Print how a file came out, and return whether all of it matched."""
+    print(f"{name} {matched}/{total}", flush=True)
+    for difference in found[:SHOWN_DIFFERENCES]:
+        print(f"  {difference}")
+    return matched == total
 
 
 if __name__ == "__main__":

@@ -219,6 +219,7 @@ class Kubectl:
         environment = {**os.environ, "KUBECONFIG": str(self.folder / "kubeconfig"), "HOME": str(self.folder)}
         return subprocess.run(
             [str(KUBECTL), *words],
+            cwd=self.folder,
             input=told,
             capture_output=True,
             text=True,
