@@ -51,8 +51,8 @@ __all__ = [
     "Registry",
 ]
 
-_LETTERS: Final = "".join(sorted(set(string.ascii_lowercase + string.digits) - set("aeiou013")))
-"""The letters of random name suffixes: no vowels, none that look alike (apimachinery util/rand)."""
+_LETTERS: Final = "".join(sorted(set(string.ascii_lowercase + string.digits) - set("aeiouy013")))
+"""The letters of random name suffixes: no vowels and no y, none that look alike (apimachinery util/rand)."""
 
 _GONE: Final = 410
 
