@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from devplug.dra.allocator import Outcomes
-from devplug.dra.node_selectors import Node
+from devplug.k8s.node_selectors import Node
 from devplug.dra.objects import Claim, DeviceClass
 from devplug.dra.pools import LIKE_1_36
 from devplug.dra.scheduling import Attempt, Cluster, Fit

@@ -12,7 +12,7 @@ from devplug.dra.extended_resources import extended_claim
 from devplug.dra.results import with_share_ids
 from devplug.dra.scheduling import bound
 from devplug.dra.search import AttemptError
-from devplug.sandbox.scheduler.claims import ClaimSnapshot, NoPlacement, Placement
+from devplug.sandbox.scheduler.claim_snapshot import ClaimSnapshot, NoPlacement, Placement
 from devplug.sandbox.scheduler.snapshot import ClusterSnapshot
 from devplug.sandbox.scheduler.types import CPU, PODS, Node, pod_of
 from tests.dra.worlds import GPU, NIC, Json, PlainSelectors, device, one_of, request, shared, wanted
