@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from devplug.attributes import Version
     from devplug.devices import ContainerResponse, Device, DeviceNode, Health, Mount, stable_id
     from devplug.errors import AllocationError, DevplugError, PluginError, UnhealthyDeviceError
     from devplug.plugin.contract import DevicePlugin
@@ -25,6 +26,7 @@ __all__ = [
     "PluginError",
     "Serving",
     "UnhealthyDeviceError",
+    "Version",
     "run",
     "serve",
     "stable_id",
@@ -34,6 +36,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {
+    "attributes": ("Version",),
     "devices": ("ContainerResponse", "Device", "DeviceNode", "Health", "Mount", "stable_id"),
     "errors": ("AllocationError", "DevplugError", "PluginError", "UnhealthyDeviceError"),
     "plugin.contract": ("DevicePlugin",),

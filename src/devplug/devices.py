@@ -13,13 +13,16 @@ import posixpath
 import re
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from devplug.attributes import attribute_faults
 from devplug.errors import PluginError, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Self
+
+    from devplug.attributes import AttributeValue
 
 __all__ = [
     "DEVICE_ID_LIMIT_BYTES",
@@ -135,7 +138,7 @@ class Health:
 
 
 _HEALTHY = Health(HealthState.HEALTHY)
-_NO_ITEMS: Mapping[str, str] = MappingProxyType({})
+_NO_ITEMS: Mapping[str, Any] = MappingProxyType({})
 
 
 def _path_fault(what: str, path: str) -> Iterator[str]:
@@ -231,15 +234,15 @@ class Device:
     """One thing that a plugin advertises and a container can hold. Frozen; equal if all fields are.
 
     `numa_nodes` are kernel node numbers; -1 means none, as in sysfs. `device_nodes` are what the default
-    `allocate` gives to the container. `attributes` are for the author and for templates; the kubelet never
-    sees them.
+    `allocate` gives to the container. `attributes` are for templates and for claims, which select by them:
+    bools, integers of 64 bits, texts and `devplug.Version`s. A ResourceSlice takes 31 (docs/dra.md).
     """
 
     id: str
     health: Health
     numa_nodes: tuple[int, ...]
     device_nodes: tuple[DeviceNode, ...]
-    attributes: Mapping[str, str] = field(hash=False)
+    attributes: Mapping[str, Any] = field(hash=False)
 
     def __init__(
         self,
@@ -248,13 +251,13 @@ class Device:
         health: Health = _HEALTHY,
         numa_nodes: Iterable[int] = (),
         device_nodes: Iterable[DeviceNode | StrPath] = (),
-        attributes: Mapping[str, str] = _NO_ITEMS,
+        attributes: Mapping[str, AttributeValue] = _NO_ITEMS,
     ) -> None:
         """Validate; raises `PluginError` naming every fault."""
         faults: list[str] = []
         if fault := device_id_fault(id):
             faults.append(f"device ID {quoted(id)} {fault}")
-        faults += [f"device {quoted(id)}: {fault}" for fault in _text_faults("attribute", attributes)]
+        faults += [f"device {quoted(id)}: {fault}" for fault in attribute_faults(attributes)]
         if not _is_health(health):
             faults.append(f"device {quoted(id)}: health {quoted(health)} is not a devplug.Health")
         numa = tuple(numa_nodes)
@@ -297,7 +300,7 @@ def _text_faults(what: str, items: Mapping[str, str]) -> Iterator[str]:
             yield f"{what} {quoted(name)} is {value!r}; names and values must be strings"
 
 
-def _frozen(items: Mapping[str, str]) -> Mapping[str, str]:
+def _frozen(items: Mapping[str, Any]) -> Mapping[str, Any]:
     return MappingProxyType(dict(items)) if items else _NO_ITEMS
 
 
@@ -325,9 +328,7 @@ class ContainerResponse(_Received):
     ) -> None:
         """Validate; raises `PluginError` naming every fault."""
         nodes = tuple(
-            dict.fromkeys(
-                node if isinstance(node, DeviceNode) else DeviceNode(node) for node in device_nodes
-            ),
+            dict.fromkeys(node if isinstance(node, DeviceNode) else DeviceNode(node) for node in device_nodes)
         )
         mounted = tuple(dict.fromkeys(mounts))
         cdi = tuple(dict.fromkeys(cdi_devices))

@@ -13,6 +13,7 @@ import socket
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from devplug.attributes import attribute_text
 from devplug.errors import DevplugError
 from devplug.linux.inotify import until_absent, until_present
 from devplug.linux.notifier import within
@@ -68,7 +69,7 @@ def device_statuses(inventory: Inventory) -> tuple[DeviceStatus, ...]:
             since=inventory.since.get(device.id),
             numa_nodes=device.numa_nodes,
             device_nodes=tuple(node.host_path for node in device.device_nodes),
-            attributes=dict(device.attributes),
+            attributes={name: attribute_text(value) for name, value in device.attributes.items()},
             is_held=device.id in held_ids,
         )
         for device in inventory.snapshot.devices.values()

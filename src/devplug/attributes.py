@@ -1,0 +1,72 @@
+"""The attributes of a device, by which claims select: bools, integers, texts and versions. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from devplug.errors import PluginError, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Self
+
+__all__ = ["TEXT_LIMIT_BYTES", "AttributeValue", "Version", "attribute_faults", "attribute_text"]
+
+TEXT_LIMIT_BYTES: Final = 64
+"""The longest text or version that an attribute of a ResourceSlice has (resource.k8s.io/v1 types.go)."""
+
+AttributeValue: TypeAlias = "bool | int | str"
+"""What an attribute may be; one of its strings is a `Version`."""
+
+_INTEGERS: Final = range(-(2**63), 2**63)
+
+
+class Version(str):
+    """A version by semver.org 2.0.0, `1.2.3-rc.1+build`, at most 64 bytes long: the value of an attribute.
+
+    Claims can then ask for at least a version. To Python it is its text, and equals and sorts as that does.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, text: str) -> Self:
+        """Validate `text`; raises `PluginError` saying what is wrong with it."""
+        from devplug.dra.semver import Semver, SemverError  # here: most plugins have no versions
+
+        if not _is_text(text):
+            raise PluginError(f"version {text!r} is not a string")
+        if len(text) > TEXT_LIMIT_BYTES:
+            raise PluginError(
+                f"version {quoted(text)} is {len(text)} characters long; {TEXT_LIMIT_BYTES} fit"
+            )
+        try:
+            Semver.parse(text)
+        except SemverError as error:
+            raise PluginError(
+                f'version {quoted(text)} is none by semver.org, as "1.2.3" is: {error}'
+            ) from error
+        return super().__new__(cls, text)
+
+
+def attribute_faults(attributes: Mapping[str, AttributeValue]) -> Iterator[str]:
+    """Yield what is wrong with attributes; authors may not use a type checker."""
+    for name, value in attributes.items():
+        if not _is_text(name):
+            yield f"the attribute name {name!r} is not a string"
+        elif not _is_attribute_value(value):
+            yield f"attribute {quoted(name)} is {value!r}; it must be a bool, int, str or devplug.Version"
+        elif isinstance(value, int) and value not in _INTEGERS:
+            yield f"attribute {quoted(name)} is {value}; an integer of 64 bits fits"
+
+
+def _is_attribute_value(value: object) -> bool:
+    return isinstance(value, bool | int | str)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def attribute_text(value: AttributeValue) -> str:
+    """Return an attribute as people read it: `true` and `false` for a bool, else its digits or its text."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

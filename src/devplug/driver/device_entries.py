@@ -1,0 +1,122 @@
+"""The entry of a device in a ResourceSlice: its name, its attributes and its taint, in the form of v1. Pure.
+
+Limits and rules are the API server's (resource/v1 types.go, validation.go; dra.md D42–D46). What they refuse
+would cost all devices of the slice, so it is left out here, and said.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from devplug.attributes import TEXT_LIMIT_BYTES, Version
+from devplug.devices import HealthState
+from devplug.dra.taints import NO_EXECUTE, NO_SCHEDULE
+from devplug.driver.device_names import device_name, resource_value
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from devplug.attributes import AttributeValue
+    from devplug.devices import Device, Health
+    from devplug.k8s.objects import Object
+
+__all__ = ["RESOURCE_ATTRIBUTE", "UNHEALTHY_TAINT", "DeviceEntry", "device_attributes", "device_entry"]
+
+RESOURCE_ATTRIBUTE: Final = "resource"
+"""The attribute that every device has, in the driver's domain: `device_names.resource_value`."""
+
+UNHEALTHY_TAINT: Final = "devplug.io/unhealthy"
+"""The key of an unhealthy device's taint; its value is the reason, as far as a label value can say it."""
+
+ATTRIBUTES_LIMIT: Final = 32
+_NAME_LIMIT: Final = 32
+_DOMAIN_LIMIT: Final = 63
+_VALUE_LIMIT: Final = 63
+_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_DOMAIN: Final = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
+_NOT_OF_A_VALUE: Final = re.compile(r"[^A-Za-z0-9._]+")
+
+
+class DeviceEntry(Struct, frozen=True):
+    """What a slice says of a device, and what it cannot say."""
+
+    content: Object
+    """The entry of `spec.devices`; its taint has no `timeAdded` yet."""
+    dropped: Mapping[str, str]
+    """The attributes that are left out, each with why."""
+
+
+def device_entry(driver: str, resource_name: str, device: Device, *, evicts: bool = False) -> DeviceEntry:
+    """Return the entry of a resource's device; with `evicts` the taint also ends pods that have it."""
+    attributes, dropped = device_attributes(driver, resource_name, device.attributes)
+    content: Object = {"name": device_name(resource_name, device.id), "attributes": attributes}
+    if device.health.state is HealthState.UNHEALTHY:
+        content["taints"] = [_taint(device.health, evicts=evicts)]
+    return DeviceEntry(content, dropped)
+
+
+# ── attributes ──
+
+
+def device_attributes(
+    driver: str, resource_name: str, attributes: Mapping[str, AttributeValue]
+) -> tuple[dict[str, object], dict[str, str]]:
+    """Return attributes as the API has them, and those that are left out, each with why.
+
+    A name in the driver's own domain loses it (D46). Of more than fit, the first ones stay.
+    """
+    taken: dict[str, object] = {RESOURCE_ATTRIBUTE: {"string": resource_value(resource_name)}}
+    dropped: dict[str, str] = {}
+    for name, value in attributes.items():
+        short = name.removeprefix(f"{driver}/")
+        if fault := _name_fault(short) or _value_fault(value):
+            dropped[name] = fault
+        elif short in taken:
+            is_ours = short == RESOURCE_ATTRIBUTE
+            dropped[name] = "has the name that the driver needs itself" if is_ours else "is there already"
+        elif len(taken) == ATTRIBUTES_LIMIT:
+            dropped[name] = f"is one of more than {ATTRIBUTES_LIMIT}"
+        else:
+            taken[short] = {_type_of(value): str(value) if isinstance(value, str) else value}
+    return taken, dropped
+
+
+def _name_fault(name: str) -> str | None:
+    """Return what keeps a name from being an attribute's: `model`, or `example.com/model` (D43)."""
+    domain, slash, identifier = name.rpartition("/")
+    if slash and not (len(domain) <= _DOMAIN_LIMIT and _DOMAIN.fullmatch(domain)):
+        return f"has a domain that is no DNS subdomain of at most {_DOMAIN_LIMIT} characters"
+    if len(identifier) > _NAME_LIMIT or not _IDENTIFIER.fullmatch(identifier):
+        return f"has a name that is no identifier (letters, digits, _) of at most {_NAME_LIMIT} characters"
+    return None
+
+
+def _value_fault(value: AttributeValue) -> str | None:
+    if not isinstance(value, str):
+        return None
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        return "is no valid Unicode"
+    return f"is {size} bytes long; {TEXT_LIMIT_BYTES} fit" if size > TEXT_LIMIT_BYTES else None
+
+
+def _type_of(value: AttributeValue) -> str:
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int):
+        return "int"
+    return "version" if isinstance(value, Version) else "string"
+
+
+# ── taints ──
+
+
+def _taint(health: Health, *, evicts: bool) -> Object:
+    """Return the taint of an unhealthy device (D80)."""
+    value = _NOT_OF_A_VALUE.sub("-", health.reason)[:_VALUE_LIMIT].strip("-._")
+    taint: Object = {"key": UNHEALTHY_TAINT, "effect": NO_EXECUTE if evicts else NO_SCHEDULE}
+    return {**taint, "value": value} if value else taint

@@ -1,0 +1,105 @@
+"""What a slice says of a device: the API server of the sandbox takes all of it."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from devplug import Device, Health, Version
+from devplug.attributes import AttributeValue
+from devplug.driver.device_entries import device_attributes, device_entry
+from devplug.k8s.objects import Object, maps
+from devplug.sandbox.api.resource.slices import slice_errors
+
+DRIVER = "devices.example.com"
+RESOURCE = "example.com/serial"
+
+VALUES = st.one_of(
+    st.booleans(),
+    st.integers(-(2**63), 2**63 - 1),
+    st.text(max_size=80),
+    st.sampled_from([Version("1.2.3"), Version("0.0.1-rc.1+b")]),
+)
+NAMES = st.one_of(
+    st.sampled_from(
+        [
+            "model",
+            f"{DRIVER}/model",
+            "resource",
+            "a/b/c",
+            "",
+            "/",
+            "x" * 33,
+            "resource.kubernetes.io/pcieRoot",
+        ]
+    ),
+    st.from_regex(r"[a-z]{1,2}", fullmatch=True),
+    st.text(max_size=70),
+)
+HEALTHS = st.one_of(
+    st.just(Health.healthy()), st.just(Health.unknown("x")), st.text(max_size=100).map(Health.unhealthy)
+)
+
+
+def slice_of(*entries: Object) -> Object:
+    pool = {"name": "n", "generation": 1, "resourceSliceCount": 1}
+    return {"spec": {"driver": DRIVER, "nodeName": "n", "pool": pool, "devices": list(entries)}}
+
+
+def taken(attributes: dict[str, AttributeValue]) -> dict[str, object]:
+    return device_attributes(DRIVER, RESOURCE, attributes)[0]
+
+
+@given(st.dictionaries(NAMES, VALUES, max_size=40), HEALTHS, st.booleans())
+def test_the_api_server_takes_every_entry(
+    attributes: dict[str, AttributeValue], health: Health, evicts: bool
+) -> None:
+    """D42–D45: a device that it refuses would cost the whole slice."""
+    entry = device_entry(DRIVER, RESOURCE, Device("a", attributes=attributes, health=health), evicts=evicts)
+    assert [*slice_errors(slice_of(entry.content), None)] == []
+
+
+@given(st.dictionaries(NAMES, VALUES, max_size=40))
+def test_an_attribute_is_told_or_named_as_left_out(attributes: dict[str, AttributeValue]) -> None:
+    told, dropped = device_attributes(DRIVER, RESOURCE, attributes)
+    assert len(told) + len(dropped) == len(attributes) + 1
+    assert len(told) <= 32
+    assert dropped.keys() <= attributes.keys()
+
+
+def test_each_type_stays_what_it_is() -> None:
+    attributes: dict[str, AttributeValue] = {"a": True, "b": 1, "c": "1.2.3", "d": Version("1.2.3"), "e": ""}
+    assert taken(attributes) == {
+        "resource": {"string": RESOURCE},
+        "a": {"bool": True},
+        "b": {"int": 1},
+        "c": {"string": "1.2.3"},
+        "d": {"version": "1.2.3"},
+        "e": {"string": ""},
+    }
+
+
+def test_a_name_in_the_drivers_domain_is_the_same_without_it() -> None:
+    """D46: both are one name to a claim."""
+    told, dropped = device_attributes(DRIVER, RESOURCE, {f"{DRIVER}/model": "x", "model": "y"})
+    assert told["model"] == {"string": "x"}
+    assert dropped == {"model": "is there already"}
+
+
+def test_the_drivers_own_attribute_cannot_be_set() -> None:
+    told, dropped = device_attributes(DRIVER, RESOURCE, {"resource": "other"})
+    assert told["resource"] == {"string": RESOURCE}
+    assert "the driver needs itself" in dropped["resource"]
+
+
+def test_an_unhealthy_device_has_a_taint_that_says_why() -> None:
+    """D80: NoSchedule keeps new claims away, NoExecute also ends pods."""
+    device = Device("a", health=Health.unhealthy("exit code 1: no echo!"))
+    (kept,) = maps(device_entry(DRIVER, RESOURCE, device).content, "taints")
+    assert kept == {"key": "devplug.io/unhealthy", "effect": "NoSchedule", "value": "exit-code-1-no-echo"}
+    (ended,) = maps(device_entry(DRIVER, RESOURCE, device, evicts=True).content, "taints")
+    assert ended["effect"] == "NoExecute"
+
+
+def test_a_device_of_unknown_health_has_no_taint() -> None:
+    assert "taints" not in device_entry(DRIVER, RESOURCE, Device("a", health=Health.unknown("x"))).content
