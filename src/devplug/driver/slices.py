@@ -1,0 +1,303 @@
+"""The ResourceSlices of a node's pool: which writes make the stored ones say what there is. Pure.
+
+A consumer takes the slices of the highest generation, and takes none while they are not as many as they say
+(dra.md D51, D77, D78). So it never sees a wrong pool, whatever write is the last one before a crash:
+
+- In place: slices keep their generation and their number, and no device moves from one to another. Each
+  write alone is a change that could have come alone. Slices that somebody deleted are made again; until the
+  last of them is there, the pool is incomplete.
+- Anew: all slices are written with the next generation, and those that are too many are deleted last. What
+  was begun so is gone on with, as long as it is still what is wanted.
+
+Of the two the one with fewer writes is taken, and in place if both need as many.
+"""
+
+from __future__ import annotations
+
+from itertools import chain, count
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from msgspec import Struct
+
+from devplug.driver.device_names import slice_name
+from devplug.k8s.objects import Object, entries, fields, maps, text, whole
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+__all__ = [
+    "DEVICES_LIMIT",
+    "TAINTED_LIMIT",
+    "Pool",
+    "StoredSlice",
+    "Write",
+    "content_of",
+    "is_urgent",
+    "writes",
+]
+
+DEVICES_LIMIT: Final = 128
+TAINTED_LIMIT: Final = 64
+"""The most devices of a slice, and of one with a tainted device (D42)."""
+
+SPARE_FACTOR: Final = 2
+"""A pool has at most so many times the slices that it needs: those that lose their devices stay, empty."""
+
+BEFORE_V1BETA2: Final = "v1beta1"
+"""The version in which the fields of a device but its name are one level deeper, in `basic`."""
+
+Devices: TypeAlias = "tuple[Object, ...]"
+
+
+class Pool(Struct, frozen=True):
+    """Whose slices they are: those of one driver on one node. The pool has the name of the node."""
+
+    driver: str
+    node_name: str
+    node_uid: str
+    """Of the Node, which owns them: they are deleted with it."""
+
+
+class StoredSlice(Struct, frozen=True):
+    """A ResourceSlice as the API server has it, its devices in the form of v1."""
+
+    name: str
+    uid: str
+    version: str
+    """The `resourceVersion`."""
+    owner_uid: str
+    pool_name: str
+    generation: int
+    count: int
+    """How many slices the pool has, as this one says."""
+    devices: Devices
+    is_strange: bool = False
+    """Whether it has what this driver never writes."""
+
+    @classmethod
+    def of(cls, found: Object) -> StoredSlice:
+        """Read a ResourceSlice of any version."""
+        spec = fields(found, "spec")
+        return cls(
+            text(found, "metadata", "name"),
+            text(found, "metadata", "uid"),
+            text(found, "metadata", "resourceVersion"),
+            next((text(one, "uid") for one in maps(found, "metadata", "ownerReferences")), ""),
+            text(spec, "pool", "name"),
+            whole(spec, "pool", "generation"),
+            whole(spec, "pool", "resourceSliceCount"),
+            tuple(_flat(one) for one in maps(spec, "devices")),
+            bool(entries(spec, "sharedCounters") or spec.get("perDeviceNodeSelection")),
+        )
+
+
+class Write(Struct, frozen=True):
+    """One call that changes a slice."""
+
+    verb: Literal["create", "replace", "delete"]
+    name: str
+    generation: int = 0
+    count: int = 0
+    devices: Devices = ()
+    version: str = ""
+    """The `resourceVersion` of the slice that is replaced."""
+
+
+def writes(pool: Pool, wanted: Sequence[Object], stored: Iterable[StoredSlice]) -> list[Write]:
+    """Return the fewest writes, in their order, after which the slices have exactly these devices.
+
+    `wanted` are entries of v1 with different names, whose taints have a time. `stored` are all slices of the
+    driver on the node. After a write that fails, ask again with what is stored then.
+    """
+    known = sorted(stored, key=lambda one: (one.generation, one.name))
+    strange = [one for one in known if one.is_strange or one.pool_name != pool.node_name]
+    ours = [one for one in known if one not in strange] if strange else known
+    # Of another pool first: it would have the same hardware a second time.
+    first = [_deletion(one) for one in strange]
+    if not wanted:
+        return [*first, *(_deletion(one) for one in ours)]  # the older generations first: none comes back
+    anew = _anew(pool, wanted, ours)
+    in_place = None if _is_too_wide(wanted, ours) else _in_place(pool, wanted, ours)
+    if in_place is not None and len(in_place) <= len(anew):
+        return [*first, *in_place]
+    return [*first, *anew]
+
+
+def is_urgent(wanted: Sequence[Object], stored: Iterable[StoredSlice]) -> bool:
+    """Whether pods may suffer until the writes are done: their devices are gone or unhealthy, or slices are.
+
+    `stored` are some slices, else all are missing.
+    """
+    known = sorted(stored, key=lambda one: one.generation)
+    if wanted and (not known or len(_latest(known)) < known[-1].count):
+        return True
+    now = {text(one, "name"): one for one in wanted}
+    for device in (device for one in known for device in one.devices):
+        listed = now.get(text(device, "name"))
+        if listed is None or _is_tainted(listed) > _is_tainted(device):
+            return True
+    return False
+
+
+def content_of(write: Write, pool: Pool, version: str) -> Object:
+    """Return the object of a write in this version of the API."""
+    metadata: Object = {"name": write.name}
+    if write.version:
+        metadata["resourceVersion"] = write.version
+    metadata["ownerReferences"] = [
+        {"apiVersion": "v1", "kind": "Node", "name": pool.node_name, "uid": pool.node_uid, "controller": True}
+    ]
+    numbers = {"generation": write.generation, "resourceSliceCount": write.count}
+    devices = [_deep(one) if version == BEFORE_V1BETA2 else one for one in write.devices]
+    return {
+        "metadata": metadata,
+        "spec": {
+            "driver": pool.driver,
+            "nodeName": pool.node_name,
+            "pool": {"name": pool.node_name, **numbers},
+            "devices": devices,
+        },
+    }
+
+
+# ── in place ──
+
+
+def _latest(ours: Sequence[StoredSlice]) -> Sequence[StoredSlice]:
+    """Return the slices of the highest generation."""
+    return [one for one in ours if one.generation == ours[-1].generation]
+
+
+def _is_too_wide(wanted: Sequence[Object], ours: Sequence[StoredSlice]) -> bool:
+    return bool(ours) and ours[-1].count > SPARE_FACTOR * len(_packed(wanted))
+
+
+def _in_place(pool: Pool, wanted: Sequence[Object], ours: Sequence[StoredSlice]) -> list[Write] | None:
+    """Return the writes that change no generation, or None if there is no such way."""
+    if not ours:
+        return None
+    latest = _latest(ours)
+    slices = latest[0].count
+    missing = slices - len(latest)
+    if missing < 0 or any(one.count != slices for one in latest):
+        return None
+    names = _new_names(pool, missing, {one.name for one in ours})
+    placed = _placed(wanted, latest, names)
+    if placed is None:
+        return None
+    changed = [
+        _replacement(one, one.generation, slices, placed[one.name])
+        for one in latest
+        if one.owner_uid != pool.node_uid or one.devices != placed[one.name]
+    ]
+    made = [Write("create", name, latest[0].generation, slices, placed[name]) for name in names]
+    return [*changed, *made, *(_deletion(one) for one in ours[: -len(latest)])]
+
+
+def _new_names(pool: Pool, missing: int, taken: Collection[str]) -> list[str]:
+    """Return names that no slice has."""
+    numbered = (slice_name(pool.driver, pool.node_name, number) for number in count())
+    free = (name for name in numbered if name not in taken)
+    return [next(free) for _ in range(missing)]
+
+
+def _placed(
+    wanted: Sequence[Object], latest: Sequence[StoredSlice], names: Sequence[str]
+) -> Mapping[str, Devices] | None:
+    """Return the devices of each slice: a device stays where it is, and others come to where room is.
+
+    None if they do not fit.
+    """
+    left = {text(one, "name"): one for one in wanted}
+    placed: dict[str, list[Object]] = {
+        one.name: [left.pop(name) for device in one.devices if (name := text(device, "name")) in left]
+        for one in latest
+    }
+    if any(len(devices) > TAINTED_LIMIT and any(map(_is_tainted, devices)) for devices in placed.values()):
+        return None
+    placed.update((name, []) for name in names)
+    homeless = [*left.values()]
+    if homeless and not _house(homeless, placed, latest):
+        return None
+    return {name: tuple(devices) for name, devices in placed.items()}
+
+
+def _house(
+    homeless: Sequence[Object], placed: dict[str, list[Object]], latest: Sequence[StoredSlice]
+) -> bool:
+    """Put devices where room is, into as few slices as can be; return whether all found a place."""
+    is_wide = len(placed) == 1 and not any(map(_is_tainted, chain(homeless, *placed.values())))
+    limit = DEVICES_LIMIT if is_wide else TAINTED_LIMIT
+    same = {one.name for one in latest if one.devices == tuple(placed[one.name])}
+    left = list(homeless)
+    # First what is written anyway, then what has the most room.
+    for name in sorted(placed, key=lambda name: (name in same, len(placed[name]), name)):
+        room = max(limit - len(placed[name]), 0)
+        placed[name] += left[:room]
+        del left[:room]
+    return not left
+
+
+# ── anew ──
+
+
+def _packed(wanted: Sequence[Object]) -> list[Devices]:
+    """Return the devices by slices.
+
+    In a pool of several, each has room for taints: one that comes moves no device then.
+    """
+    if len(wanted) <= DEVICES_LIMIT and not any(map(_is_tainted, wanted)):
+        return [tuple(wanted)]
+    return [tuple(wanted[at : at + TAINTED_LIMIT]) for at in range(0, len(wanted), TAINTED_LIMIT)]
+
+
+def _anew(pool: Pool, wanted: Sequence[Object], ours: Sequence[StoredSlice]) -> list[Write]:
+    """Return the writes of a new generation, or the rest of those if some are done."""
+    packed = _packed(wanted)
+    slices = len(packed)
+    target = {
+        slice_name(pool.driver, pool.node_name, number): devices for number, devices in enumerate(packed)
+    }
+    latest = _latest(ours) if ours else []
+    is_begun = bool(latest) and all(
+        one.count == slices and one.owner_uid == pool.node_uid and one.devices == target.get(one.name)
+        for one in latest
+    )
+    generation = (ours[-1].generation if ours else 0) + (not is_begun)
+    done = {one.name for one in latest} if is_begun else set()
+    stored = {one.name: one for one in ours}
+    written = [
+        _replacement(stored[name], generation, slices, devices)
+        if name in stored
+        else Write("create", name, generation, slices, devices)
+        for name, devices in target.items()
+        if name not in done
+    ]
+    return [*written, *(_deletion(one) for one in ours if one.name not in target)]
+
+
+# ── writes ──
+
+
+def _replacement(old: StoredSlice, generation: int, slices: int, devices: Devices) -> Write:
+    return Write("replace", old.name, generation, slices, devices, old.version)
+
+
+def _deletion(old: StoredSlice) -> Write:
+    return Write("delete", old.name)
+
+
+# ── devices ──
+
+
+def _is_tainted(device: Object) -> bool:
+    return "taints" in device
+
+
+def _flat(device: Object) -> Object:
+    """Return a device of any version in the form of v1."""
+    return {"name": device.get("name"), **fields(device, "basic")} if "basic" in device else device
+
+
+def _deep(device: Object) -> Object:
+    return {"name": device["name"], "basic": {key: one for key, one in device.items() if key != "name"}}
