@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from devplug.daemon.cdi.spec import kind_of, qualified_name
+from devplug.cdi.spec import kind_of, qualified_name
 from devplug.daemon.cdi.spec_files import CdiFolder, file_name
 from devplug.daemon.config.types import Resource
 from devplug.daemon.context import DaemonContext

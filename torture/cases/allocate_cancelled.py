@@ -14,7 +14,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from devplug import ContainerResponse
-from devplug.daemon.cdi.spec import kind_of, parse, qualified_name
+from devplug.cdi.spec import kind_of, parse, qualified_name
 from devplug.daemon.cdi.spec_files import CdiFolder, file_name
 from devplug.daemon.context import DaemonContext
 from devplug.daemon.resource import ConfiguredPlugin
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from devplug import Device, DevicePlugin
-    from devplug.daemon.cdi.spec import CdiSpec
+    from devplug.cdi.spec import CdiSpec
     from devplug.wire.sockets import Peer
     from torture.catalogue import Trial
 

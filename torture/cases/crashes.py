@@ -9,7 +9,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from devplug.daemon.cdi.spec import CdiDevice, CdiNode, CdiSpec, parse
+from devplug.cdi.spec import CdiDevice, CdiNode, CdiSpec, parse
 from devplug.daemon.cdi.spec_files import CdiFolder, file_name
 from devplug.daemon.held_devices import DirtyFile
 from devplug.holders.held_device import Remembered

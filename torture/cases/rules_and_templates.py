@@ -7,7 +7,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Final
 
-from devplug.daemon.cdi.spec import (
+from devplug.cdi.spec import (
     CdiDevice,
     CdiMount,
     CdiNode,

@@ -26,9 +26,9 @@ GUARDS: Final = (
         "whole-cdi-files",
         "I2",
         "a runtime never reads half a CDI file",
-        _CDI_FILES,
-        'f".devplug-{_mark(kind)}-{os.getpid()}-{secrets.token_hex(4)}.tmp"',
-        "file_name(kind)",
+        "src/devplug/cdi/files.py",
+        'f".devplug-{mark}-{os.getpid()}-{secrets.token_hex(4)}.tmp"',
+        "name",
         "tests/daemon/cdi/test_spec_files.py",
     ),
     Guard(

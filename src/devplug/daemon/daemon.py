@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from devplug.cdi.spec import kind_of
 from devplug.daemon.cdi.resource_spec import names_that_are_held
-from devplug.daemon.cdi.spec import kind_of
 from devplug.daemon.cluster import ClusterError, extended_resource_names, label_changes
 from devplug.daemon.container_response import found_name
 from devplug.daemon.placement import claimed_twice, placement_of

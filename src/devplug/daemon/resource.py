@@ -7,8 +7,8 @@ import logging
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Final
 
+from devplug.cdi.spec import kind_of
 from devplug.daemon.cdi.resource_spec import ResourceCdiSpec
-from devplug.daemon.cdi.spec import kind_of
 from devplug.daemon.container_response import Responses, found_name, with_room_for_replicas
 from devplug.daemon.context import DaemonContext
 from devplug.daemon.device_list import REMOVED, Answered, DeviceList, ScanResult, next_drop_at

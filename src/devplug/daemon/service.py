@@ -14,7 +14,8 @@ from contextlib import asynccontextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from devplug.daemon.cdi.spec_files import CDI_FOLDER, CdiFolder
+from devplug.cdi.files import CDI_FOLDER
+from devplug.daemon.cdi.spec_files import CdiFolder
 from devplug.daemon.config_file import ConfigFile
 from devplug.daemon.context import DaemonContext
 from devplug.daemon.daemon import Daemon

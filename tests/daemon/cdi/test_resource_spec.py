@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from devplug.cdi.spec import UNPLUGGED_PATH, CdiSpec, kind_of, parse, qualified_name
 from devplug.daemon.cdi.resource_spec import ResourceCdiSpec, name_of, names_that_are_held
-from devplug.daemon.cdi.spec import UNPLUGGED_PATH, CdiSpec, kind_of, parse, qualified_name
 from devplug.daemon.cdi.spec_files import CdiFolder, file_name
 from devplug.daemon.config.types import Resource
 from devplug.daemon.container_response import Share, share_of, shares_of

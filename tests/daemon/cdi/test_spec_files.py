@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from devplug.daemon.cdi.spec import CdiDevice, CdiNode, CdiSpec, qualified_name, text
+from devplug.cdi.spec import CdiDevice, CdiNode, CdiSpec, qualified_name, text
 from devplug.daemon.cdi.spec_files import CdiFolder, file_name
 from devplug.errors import KubeletError, PluginError
 

@@ -1,1 +1,1 @@
-"""CDI specs: their text and rules, the folder with their files, and the names that containers were given."""
+"""CDI specs of resources: the folder with their files, and the names that containers were given."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from devplug.daemon.cdi.spec import (
+from devplug.cdi.spec import (
     CdiDevice,
     CdiNode,
     CdiSpec,

@@ -1,4 +1,4 @@
-"""The CDI folder and our files in it, which are written whole. Their content is in `spec`.
+"""The CDI files of resources, one for each. Their content is in `devplug.cdi.spec`.
 
 A file is locked (flock) for as long as the daemon that wrote it lives, so two daemons on one machine never
 clean up each other's.
@@ -6,45 +6,36 @@ clean up each other's.
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import hashlib
 import logging
 import os
 import re
-import secrets
 import stat
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from devplug.daemon.cdi.spec import faults, parse, qualified_name, text
+from devplug.cdi.files import (
+    CDI_FOLDER,
+    content_of,
+    explained,
+    is_remains,
+    is_same_file,
+    opened,
+    try_lock,
+    write_locked,
+)
+from devplug.cdi.spec import faults, parse, qualified_name, text
 from devplug.errors import KubeletError, PluginError, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection
+    from contextlib import AbstractContextManager
+    from pathlib import Path
 
-    from devplug.daemon.cdi.spec import CdiSpec
+    from devplug.cdi.spec import CdiSpec
 
-__all__ = ["CDI_FOLDER", "CdiFolder", "file_name"]
-
-CDI_FOLDER: Final = Path("/var/run/cdi")
-"""Where runtimes look for generated specs (pkg/cdi/spec-dirs.go); it is in memory, and empty after a boot."""
-
-SIZE_LIMIT_BYTES: Final = 16 * 1024 * 1024
-"""More than a thousand devices with all they can have; a longer file is not ours."""
+__all__ = ["CdiFolder", "file_name"]
 
 _OURS: Final = re.compile(r"devplug\.[A-Za-z0-9._-]+-[0-9a-f]{12}\.json")
-_OUR_REMAINS: Final = re.compile(r"\.devplug-[0-9a-f]{12}-\d+-[0-9a-f]{8}\.tmp")
-_ADVICE: Final = {
-    errno.ENOENT: "mount the host's /var/run/cdi there (hostPath, DirectoryOrCreate)",
-    errno.ENOTDIR: "mount the host's /var/run/cdi there (hostPath, DirectoryOrCreate)",
-    errno.EROFS: "mount the host's /var/run/cdi there, and not readOnly",
-    errno.EACCES: "run as root, and let SELinux or AppArmor allow it",
-    errno.EPERM: "run as root, and let SELinux or AppArmor allow it",
-    errno.ENOSPC: "make room in that file system; the file there is still the old one",
-    errno.EDQUOT: "make room in that file system; the file there is still the old one",
-}
 
 logger = logging.getLogger(__name__)
 
@@ -92,10 +83,9 @@ class CdiFolder:
             raise PluginError(*(f"CDI spec {quoted(spec.kind)}: {fault}" for fault in wrong))
         content = text(spec).encode()
         with self._explained("write"):
-            self._make_folder()
             if self._has(spec.kind, content):
                 return False
-            self._replace(spec.kind, content)
+            self._hold(spec.kind, write_locked(self.folder, file_name(spec.kind), _mark(spec.kind), content))
         return True
 
     def remove(self, kind: str) -> bool:
@@ -119,7 +109,7 @@ class CdiFolder:
                 names = sorted(os.listdir(self.folder))  # noqa: PTH208
             except FileNotFoundError:
                 return []
-            remains = [name for name in names if _OUR_REMAINS.fullmatch(name)]
+            remains = [name for name in names if is_remains(name)]
             stale = [name for name in names if _OURS.fullmatch(name)]
             removed = [name for name in remains if self._remove(name)]
             for name in stale:
@@ -147,11 +137,11 @@ class CdiFolder:
 
     def _spec(self, name: str) -> CdiSpec | None:
         """Return the spec of a file whose name and content are both ours."""
-        fd = self._open(name)
+        fd = opened(self.folder / name)
         if fd is None:
             return None
         try:
-            spec = parse(_content(fd))
+            spec = parse(content_of(fd))
         finally:
             os.close(fd)
         return spec if spec is not None and file_name(spec.kind) == name else None
@@ -160,7 +150,7 @@ class CdiFolder:
         """Whether the file is ours, locked, and has this content. Raises if another program owns it."""
         name = file_name(kind)
         path = self.folder / name
-        fd = self._open(name)
+        fd = opened(self.folder / name)
         if fd is None:
             if os.path.lexists(path):
                 raise KubeletError(
@@ -168,13 +158,13 @@ class CdiFolder:
                 )
             return False
         try:
-            there = _content(fd)
+            there = content_of(fd)
             old = parse(there)
             # An empty file is what a power cut leaves behind on some file systems.
             if there and (old is None or old.kind != kind):
                 raise KubeletError(f"{path} was not written by devplug, which must write there; move it away")
             is_right = there == content and stat.S_IMODE(os.fstat(fd).st_mode) == 0o644
-            if is_right and (self._is_held(kind, fd) or _lock(fd)):
+            if is_right and (self._is_held(kind, fd) or try_lock(fd)):
                 if not self._is_held(kind, fd):
                     self._hold(kind, os.dup(fd))
                 return True
@@ -182,50 +172,19 @@ class CdiFolder:
             os.close(fd)
         return False
 
-    def _make_folder(self) -> None:
-        try:
-            self.folder.mkdir()
-        except FileExistsError:
-            return
-        self.folder.chmod(0o755)  # whatever the umask is, as with the files
-
-    def _replace(self, kind: str, content: bytes) -> None:
-        # Readers take *.json and *.yaml only.
-        temporary = self.folder / f".devplug-{_mark(kind)}-{os.getpid()}-{secrets.token_hex(4)}.tmp"
-        with ExitStack() as undo:
-            file = undo.enter_context(temporary.open("xb"))
-            undo.callback(temporary.unlink, missing_ok=True)
-            # What stays open is open for reading only: else the file system could not be made read-only.
-            fd = os.open(temporary, os.O_RDONLY | os.O_CLOEXEC)
-            undo.callback(os.close, fd)
-            _lock(fd)
-            os.fchmod(fd, 0o644)  # whatever the umask is: the runtime may run as another user
-            file.write(content)
-            file.flush()
-            os.fsync(fd)
-            temporary.rename(self.folder / file_name(kind))
-            undo.pop_all()
-            file.close()
-        self._hold(kind, fd)
-        folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-
     def _remove(self, name: str, kind: str = "") -> bool:
         """Remove a file, if no other daemon has it locked and, for a `kind`, if it still says that one."""
-        fd = self._open(name)
+        fd = opened(self.folder / name)
         if fd is None:
             return False
         try:
-            if not (self._is_held(kind, fd) or _lock(fd)):
+            if not (self._is_held(kind, fd) or try_lock(fd)):
                 return False
             path = self.folder / name
-            if not _is_same(os.fstat(fd), path.lstat()):
+            if not is_same_file(os.fstat(fd), path.lstat()):
                 return False  # replaced since, by one that is alive
             if kind:
-                spec = parse(_content(fd))
+                spec = parse(content_of(fd))
                 if spec is None or spec.kind != kind:
                     return False
             path.unlink()
@@ -237,53 +196,15 @@ class CdiFolder:
             os.close(self._locked.pop(kind))
         return True
 
-    def _open(self, name: str) -> int | None:
-        """Open a regular file to read it; None for none, and for what only looks like one."""
-        try:
-            fd = os.open(self.folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError as error:
-            if error.errno in {errno.ENOENT, errno.ELOOP, errno.ENXIO}:
-                return None
-            raise
-        if stat.S_ISREG(os.fstat(fd).st_mode):
-            return fd
-        os.close(fd)
-        return None
-
     def _is_held(self, kind: str, fd: int) -> bool:
         """Whether an open file is the one that we have locked; the lock cannot tell two opens apart."""
         ours = self._locked.get(kind)
-        return ours is not None and _is_same(os.fstat(ours), os.fstat(fd))
+        return ours is not None and is_same_file(os.fstat(ours), os.fstat(fd))
 
     def _hold(self, kind: str, fd: int) -> None:
         if kind in self._locked:
             os.close(self._locked.pop(kind))
         self._locked[kind] = fd
 
-    @contextmanager
-    def _explained(self, doing: str) -> Iterator[None]:
-        """Turn an `OSError` into a `KubeletError` that says what to do."""
-        try:
-            yield
-        except OSError as error:
-            why = error.strerror or str(error)
-            advice = _ADVICE.get(error.errno or 0, "look at the file system that it is on")
-            raise KubeletError(f"cannot {doing} {self.folder}: {why}; {advice}") from error
-
-
-def _content(fd: int) -> bytes:
-    with os.fdopen(fd, "rb", closefd=False) as file:
-        return file.read(SIZE_LIMIT_BYTES)
-
-
-def _lock(fd: int) -> bool:
-    """Try to lock an open file, without waiting, for as long as it is open."""
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _is_same(one: os.stat_result, other: os.stat_result) -> bool:
-    return (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
+    def _explained(self, doing: str) -> AbstractContextManager[None]:
+        return explained(self.folder, doing)

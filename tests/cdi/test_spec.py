@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from devplug.daemon.cdi.spec import (
+from devplug.cdi.spec import (
     UNPLUGGED_PATH,
     CdiDevice,
     CdiMount,
