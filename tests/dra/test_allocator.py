@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from devplug.dra.allocator import Outcomes
-from devplug.k8s.node_selectors import Node
 from devplug.dra.objects import Claim, DeviceClass
 from devplug.dra.pools import LIKE_1_36
 from devplug.dra.scheduling import Attempt, Cluster, Fit
+from devplug.k8s.node_selectors import Node
 from tests.dra.worlds import (
     CLASSES,
     GPU,

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from devplug.dra.node_selectors import Node
 from devplug.dra.objects import Slice
 from devplug.dra.pools import AS_DOCUMENTED, LIKE_1_36, Inventory
 from devplug.driver.device_names import slice_name
 from devplug.driver.slices import Pool, StoredSlice, Write, content_of, is_urgent, writes
+from devplug.k8s.node_selectors import Node
 from devplug.k8s.objects import Object, maps, text
 from devplug.sandbox.api.resource.slices import slice_errors
 
