@@ -156,11 +156,11 @@ async def test_a_close_that_is_cancelled_leaves_nothing_open(short_dir: Path, tu
     before = open_descriptors()
     listener = Listener(short_dir / "x.sock", ())
     await listener.bind()
-    closing = asyncio.create_task(listener.close())
-    for _ in range(turns):
-        await asyncio.sleep(0)
-    closing.cancel()
-    await asyncio.wait([closing])
+    async with asyncio.TaskGroup() as group:
+        closing = group.create_task(listener.close())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        closing.cancel()
     assert eventually(lambda: open_descriptors() <= before)
 
 
