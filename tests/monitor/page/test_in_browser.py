@@ -322,12 +322,12 @@ def test_ten_thousand_devices_are_drawn_in_part_and_found_by_the_filter(chromium
 
 
 def test_a_browser_without_scripts_shows_the_tables(chromium: Browser) -> None:
-    with made_up(Source(node(resource(sick("tty1", "unplugged"))))) as (url, _):
+    with made_up(Source(node(resource(sick("plain1", "unplugged"))))) as (url, _):
         chromium.errors.clear()
         chromium.call("Emulation.setScriptExecutionDisabled", value=True)
         try:
             chromium.call("Page.navigate", url=url)
-            while "tty1" not in (cells := chromium.names("cell")):
+            while "plain1" not in (cells := chromium.names("cell")):
                 pass
             assert {"Unhealthy", "unplugged"} <= {*cells}
             assert chromium.names("searchbox") == []
