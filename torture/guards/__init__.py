@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from torture.guards import daemon, kubelet, plugin, registration, wire
+from torture.guards import daemon, driver, kubelet, plugin, registration, wire
 
 if TYPE_CHECKING:
     from torture.guards.guard import Guard
@@ -17,4 +17,5 @@ GUARDS: Final[tuple[Guard, ...]] = (
     *wire.GUARDS,
     *kubelet.GUARDS,
     *daemon.GUARDS,
+    *driver.GUARDS,
 )

@@ -1,0 +1,200 @@
+"""The CDI spec of one claim: a file of its own, with all that is known of the claim in its first line. Pure.
+
+The file is YAML, of which JSON is a part, so that its first line can be a comment: annotations would keep
+runtimes out that read no CDI 0.6.0, as containerd 1.7.0. What a driver has to know after its state file is
+lost stands there, and nothing else is needed to go on.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from devplug.cdi.spec import (
+    CdiDevice,
+    CdiMount,
+    CdiNode,
+    CdiSpec,
+    bind_options,
+    device_name,
+    faults,
+    qualified_name,
+    text,
+)
+from devplug.driver.claims import ClaimRefusedError
+from devplug.wire.dra import PreparedClaim, PreparedDevice
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from devplug.devices import ContainerResponse
+
+__all__ = [
+    "ClaimUse",
+    "DeviceUse",
+    "answer",
+    "claim_kind",
+    "claim_spec",
+    "file_name",
+    "file_text",
+    "read_file",
+    "uid_of_file",
+]
+
+_MARK: Final = "# devplug: "
+
+
+class DeviceUse(Struct, frozen=True):
+    """The use of one device by a claim."""
+
+    request: str
+    name: str
+    """In the slice."""
+    resource_name: str
+    device_id: str
+    share_id: str | None = None
+    has_admin_access: bool = False
+    cdi_names: tuple[str, ...] = ()
+    """What a runtime is given for it, once it is prepared."""
+
+    def is_same(self, other: DeviceUse) -> bool:
+        """Whether the other is this one, prepared or not."""
+        return replace(self, cdi_names=()) == replace(other, cdi_names=())
+
+    def is_of(self, other: DeviceUse) -> bool:
+        """Whether both are of one device."""
+        return (self.resource_name, self.device_id) == (other.resource_name, other.device_id)
+
+    def excludes(self, other: DeviceUse) -> bool:
+        """Whether one claim cannot have this, and another claim the other, at the same time (D79, D86)."""
+        if not self.is_of(other):
+            return False
+        may_be_seen = self.has_admin_access or other.has_admin_access
+        return not may_be_seen and (self.share_id is None or other.share_id is None)
+
+
+class ClaimUse(Struct, frozen=True):
+    """A claim whose devices are in use on this node: from before they are prepared to their release."""
+
+    namespace: str
+    name: str
+    uid: str
+    devices: tuple[DeviceUse, ...]
+    since: int = 0
+    """When it began, in seconds since 1970."""
+    boot_id: str = ""
+    """The boot of the machine in which it was prepared; empty before that."""
+
+    def __str__(self) -> str:
+        """Return the form that stands in messages."""
+        return f"{self.namespace}/{self.name}"
+
+    def uses_as(self, other: ClaimUse) -> bool:
+        """Whether another use is of the same devices, in the same way."""
+        return len(self.devices) == len(other.devices) and all(
+            map(DeviceUse.is_same, self.devices, other.devices)
+        )
+
+
+def claim_kind(driver: str) -> str:
+    """Return the CDI kind of all claims of a driver (dra.md D98)."""
+    return f"k8s.{driver}/claim"
+
+
+def claim_spec(
+    driver: str, use: ClaimUse, responses: Sequence[ContainerResponse]
+) -> tuple[CdiSpec | None, ClaimUse]:
+    """Return the spec of a claim, and its use with the names in it; None where containers get nothing of it.
+
+    `responses` are what containers get of each device, in order. Raises `ClaimRefusedError` for what no
+    runtime would take.
+    """
+    kind = claim_kind(driver)
+    made: dict[str, CdiDevice] = {}
+    devices: list[DeviceUse] = []
+    for device, response in zip(use.devices, responses, strict=True):
+        own = _cdi_device(device_name(f"{use.uid}-{device.name}"), response)
+        # Two requests may share one device (dra.md D86), and be configured differently.
+        if made.get(own.name, own) != own:
+            own = replace(own, name=device_name(f"{use.uid}-{device.name}-{device.request}"))
+        is_given = bool(own.nodes or own.mounts or own.envs)
+        if is_given:
+            made[own.name] = own
+        names = (*((qualified_name(kind, own.name),) if is_given else ()), *response.cdi_devices)
+        devices.append(replace(device, cdi_names=names))
+    spec = CdiSpec(kind, tuple(made.values()))
+    if wrong := [*_clashes(spec.devices), *(faults(spec) if made else ())]:
+        raise ClaimRefusedError("; ".join(wrong))
+    return (spec if made else None), replace(use, devices=tuple(devices))
+
+
+def _cdi_device(name: str, response: ContainerResponse) -> CdiDevice:
+    return CdiDevice(
+        name,
+        tuple(CdiNode(one.container_path, one.host_path, one.permissions) for one in response.device_nodes),
+        tuple(
+            CdiMount(one.host_path, one.container_path, bind_options(read_only=one.read_only))
+            for one in response.mounts
+        ),
+        response.envs,
+    )
+
+
+def _clashes(devices: Sequence[CdiDevice]) -> list[str]:
+    """Return the container paths that two devices want: a container gets all that its claims have."""
+    taken: dict[str, str] = {}
+    found = []
+    for device in devices:
+        for node in device.nodes:
+            first = taken.setdefault(node.path, node.host_path)
+            if first != node.host_path:
+                found.append(
+                    f"{first} and {node.host_path} would both be {node.path} in a container; "
+                    "write a containerPath that ends in /, or ask for them in two claims"
+                )
+    return found
+
+
+def answer(use: ClaimUse, pool: str) -> PreparedClaim:
+    """Return what the kubelet is told of a claim that is prepared."""
+    return PreparedClaim(
+        tuple(
+            PreparedDevice(pool, one.name, (one.request,), one.cdi_names, one.share_id) for one in use.devices
+        )
+    )
+
+
+# ── the file ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def file_name(driver: str, uid: str) -> str:
+    """Return the name of the file of a claim."""
+    return f"k8s.{driver}-claim-{uid}.yaml"
+
+
+def uid_of_file(driver: str, name: str) -> str | None:
+    """Return the UID of the claim that a file is named by; None for any other file."""
+    found = re.fullmatch(rf"{re.escape(f'k8s.{driver}-claim-')}([A-Za-z0-9._-]+)\.yaml", name)
+    return found and found[1]
+
+
+def file_text(spec: CdiSpec, use: ClaimUse) -> str:
+    """Return the content of the file. Only for a spec without faults."""
+    known = json.dumps(msgspec.to_builtins(use))  # in ASCII, and on one line
+    return f"{_MARK}{known}\n{text(spec)}"
+
+
+def read_file(content: bytes) -> ClaimUse | None:
+    """Return the claim of a file that our driver wrote; None for any other. Never raises."""
+    first, _, _ = content.partition(b"\n")
+    if not first.startswith(_MARK.encode()):
+        return None
+    try:
+        return msgspec.json.decode(first[len(_MARK) :], type=ClaimUse)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None

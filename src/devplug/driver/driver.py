@@ -1,0 +1,238 @@
+"""Our DRA driver on one node: its sockets, its registration with the kubelet, and its claims.
+
+Two instances may serve side by side, as while a DaemonSet is updated: each has sockets of its own, named by
+its pod's UID, and they share the claims. The kubelet calls the one that registered last and is connected
+(dra.md D09), so a successor takes over as soon as it is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from devplug.cdi.files import CDI_FOLDER
+from devplug.driver.health import HealthService
+from devplug.driver.offer import Offer
+from devplug.driver.prepared_claims import PreparedClaims, boot_id
+from devplug.driver.service import ClaimService
+from devplug.errors import KubeletError, PluginError
+from devplug.k8s.kubelet_dir import KUBELET_ROOT, REGISTRY_NAME
+from devplug.linux.inotify import shared_watcher
+from devplug.linux.notifier import within
+from devplug.linux.unix_sockets import SOCKET_PATH_LIMIT_BYTES
+from devplug.logs import AUDIT
+from devplug.wire.dra import PREPARE
+from devplug.wire.pluginregistration import GET_INFO, NOTIFY_REGISTRATION_STATUS
+from devplug.wire.sockets import UNIX_SOCKETS, Listener, unary
+from devplug.wire.values import PluginInfo, RegistrationStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from devplug.driver.offer import ClaimReader, DriverResource
+    from devplug.driver.parameters import ParameterDecoder
+
+__all__ = ["DraDriver"]
+
+logger = logging.getLogger(__name__)
+audit = logging.getLogger(AUDIT)
+
+LOOK_AGAIN_SECONDS: Final = 1.0
+"""How long until a socket that could not be made is tried again."""
+
+PATIENCE_SECONDS: Final = 60.0
+"""How long a kubelet may take to ask at a new socket before it is made again: a watcher may miss one."""
+
+PATIENCE_LIMIT_SECONDS: Final = 600.0
+DRAIN_SECONDS: Final = 10.0
+"""How long work on claims may go on after the driver is told to end; the next one does what is left."""
+
+_UID: Final = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{8}"
+
+
+class DraDriver:
+    """The driver of one node; lives from `run` to its cancellation.
+
+    `offer` has the devices that there are, for who finds them. `host_root` is the kubelet's folder as the
+    kubelet sees it, where that is not `kubelet_root`; both have the same content. Raises `PluginError` for a
+    name that makes the sockets' paths too long.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        node_name: str,
+        resources: Sequence[DriverResource],
+        reader: ClaimReader,
+        decode: ParameterDecoder,
+        *,
+        kubelet_root: Path = Path(KUBELET_ROOT),
+        host_root: Path | None = None,
+        cdi_folder: Path = CDI_FOLDER,
+        pod_uid: str = "",
+        boot: str = "",
+    ) -> None:
+        self.name = name
+        self.offer = Offer()
+        self.is_registered = False
+        """Whether a kubelet has accepted the registration at the socket that there is now."""
+        self._node_name = node_name
+        self._resources = resources
+        self._reader = reader
+        self._decode = decode
+        self._pod_uid = pod_uid
+        folder = kubelet_root / "plugins" / name
+        registry = kubelet_root / REGISTRY_NAME
+        self._socket = _fitting(folder, "dra{}.sock", pod_uid)
+        self._registration_socket = _fitting(registry, f"{name}{{}}-reg.sock", pod_uid)
+        self._endpoint = str((host_root or kubelet_root) / self._socket.relative_to(kubelet_root))
+        self._store = PreparedClaims(name, folder, cdi_folder, boot or boot_id())
+        self._health = HealthService(node_name, self._store, self.offer)
+        self._registration = Listener(
+            self._registration_socket,
+            (unary(GET_INFO, self._get_info), unary(NOTIFY_REGISTRATION_STATUS, self._take_status)),
+        )
+        self._obstacle = ""
+        self._refusal = ""
+        self._is_asked = False
+        self._made_at = 0.0
+        self._patience_seconds = PATIENCE_SECONDS
+
+    @property
+    def fault(self) -> str:
+        """What keeps the driver from being ready; empty if nothing does."""
+        if self._obstacle or self._refusal:
+            return self._obstacle or self._refusal
+        return "" if self.is_registered else f"no kubelet has registered {self._registration_socket} yet"
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a kubelet listens to the health of devices, as each one does that is there (dra.md D32)."""
+        return self._health.open_streams > 0
+
+    def held_ids(self, resource_name: str) -> frozenset[str]:
+        """Return the IDs of a resource's devices that a claim uses."""
+        return self._store.held_ids(resource_name)
+
+    async def run(self) -> None:
+        """Serve until cancelled; then finish work on claims, within bounds, and remove the sockets."""
+        async with shared_watcher() as watcher, asyncio.TaskGroup() as tasks:
+            service = ClaimService(
+                self.name,
+                self._node_name,
+                self._store,
+                self._resources,
+                self.offer,
+                self._reader,
+                self._decode,
+                tasks,
+            )
+            listener = Listener(self._socket, (*service.bindings(), self._health.binding()))
+            wake = asyncio.Event()
+            try:
+                with watcher.subscribe(wake.set) as subscription:
+                    while True:
+                        wake.clear()
+                        subscription.arm([str(self._socket), str(self._registration_socket)])
+                        wait_seconds = await self._make_missing(listener)
+                        await within(wait_seconds, wake.wait())
+            finally:
+                # First this: the kubelet calls another instance then, if there is one.
+                await self._registration.close()
+                await within(DRAIN_SECONDS, service.until_idle())
+                await listener.close()
+
+    # ── sockets ──
+
+    async def _make_missing(self, listener: Listener) -> float:
+        """Make the sockets that are not there; return after how many seconds to look again."""
+        now = asyncio.get_running_loop().time()
+        is_overdue = not self._is_asked and now >= self._made_at + self._patience_seconds
+        try:
+            if not listener.is_bound():
+                self._prepare_folder()
+                async with self._store.locked():  # reads the claims of whoever was here before
+                    pass
+                await listener.bind()
+            if is_bound := self._registration.is_bound():
+                if not is_overdue:
+                    self._obstacle = ""
+                    return self._patience_seconds
+                self._patience_seconds = min(2 * self._patience_seconds, PATIENCE_LIMIT_SECONDS)
+            self.is_registered = self._is_asked = False
+            self._made_at = now
+            await self._registration.bind()
+        except KubeletError as error:
+            self._obstruct(str(error))
+            return LOOK_AGAIN_SECONDS
+        logger.info(
+            "the registration socket of the DRA driver was made",
+            extra={"driver": self.name, "path": str(self._registration_socket), "again": is_bound},
+        )
+        self._obstacle = ""
+        return self._patience_seconds
+
+    def _prepare_folder(self) -> None:
+        """Make the driver's folder, and remove the sockets of instances that are dead."""
+        folder, registry = self._socket.parent, self._registration_socket.parent
+        try:
+            folder.mkdir(mode=0o750, parents=True, exist_ok=True)
+        except OSError as error:
+            raise KubeletError(f"cannot make {folder}: {error.strerror}") from error
+        for where, begin, end in (
+            (folder, "dra", ".sock"),
+            (registry, self.name, "-reg.sock"),
+        ):
+            ours = re.compile(f"{re.escape(begin)}(-({_UID}))?{re.escape(end)}")
+            for path in UNIX_SOCKETS.refusing(where, "*.sock"):
+                if ours.fullmatch(path.name):
+                    with suppress(OSError):
+                        UNIX_SOCKETS.remove(path)
+
+    def _obstruct(self, obstacle: str) -> None:
+        if obstacle != self._obstacle:
+            self._obstacle = obstacle
+            logger.warning(
+                "the DRA driver cannot serve; tried again", extra={"driver": self.name, "reason": obstacle}
+            )
+
+    # ── the kubelet asks who we are ──
+
+    async def _get_info(self, _: None) -> PluginInfo:
+        self._is_asked = True
+        self._patience_seconds = PATIENCE_SECONDS
+        return PluginInfo("DRAPlugin", self.name, self._endpoint, tuple(PREPARE))
+
+    async def _take_status(self, status: RegistrationStatus) -> None:
+        self.is_registered = status.plugin_registered
+        refusal = "" if status.plugin_registered else f"the kubelet refused the registration: {status.error}"
+        if self.is_registered:
+            audit.info("registered with the kubelet", extra={"driver": self.name, "endpoint": self._endpoint})
+        elif refusal != self._refusal:
+            audit.warning(
+                "the kubelet refused the registration", extra={"driver": self.name, "reason": status.error}
+            )
+        self._refusal = refusal
+
+
+def _fitting(folder: Path, form: str, pod_uid: str) -> Path:
+    """Return the path of a socket of one instance; a UID that makes it too long is hashed.
+
+    Raises `PluginError`.
+    """
+    path = folder / form.format(f"-{pod_uid}" if pod_uid else "")
+    if len(os.fsencode(path)) <= SOCKET_PATH_LIMIT_BYTES:
+        return path
+    short = folder / form.format(f"-{hashlib.sha256(pod_uid.encode()).hexdigest()[:8]}" if pod_uid else "")
+    if len(os.fsencode(short)) > SOCKET_PATH_LIMIT_BYTES:
+        raise PluginError(
+            f"socket path {short} is longer than the {SOCKET_PATH_LIMIT_BYTES} bytes of a Unix socket; "
+            "take a shorter driver name"
+        )
+    return short

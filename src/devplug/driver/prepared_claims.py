@@ -1,0 +1,281 @@
+"""The claims that are in use on this node: their state file, and their CDI files, which are the truth.
+
+1. A use is in the state file before a device is touched, and until it is released: whatever dies meanwhile,
+   who comes after it knows what to release.
+2. A use is prepared if its CDI file is there and of this boot: so one durable write is enough for a prepare,
+   and after a reboot all has to be prepared again. Where both files say something, the CDI file counts.
+3. Two instances of a driver share the files. Who works on a claim has the lock; who gets it reads what the
+   other one wrote.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from devplug.cdi.files import content_of, explained, is_remains, opened, try_lock, write_locked
+from devplug.driver.claim_spec import ClaimUse, file_name, file_text, read_file, uid_of_file
+from devplug.errors import KubeletError
+from devplug.linux.durable_file import write_whole
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
+
+    from devplug.cdi.spec import CdiSpec
+
+__all__ = ["STATE_NAME", "PreparedClaims", "boot_id"]
+
+logger = logging.getLogger(__name__)
+
+STATE_NAME: Final = "prepared_claims.json"
+LOCK_NAME: Final = "prepared_claims.lock"
+
+LOCK_AGAIN_SECONDS: Final = 0.02
+LOCK_PATIENCE_SECONDS: Final = 20.0
+_MARK: Final = "c1a100000000"
+"""Stands in the names of CDI files that are being written; what tells them apart is their random part."""
+
+
+class _File(Struct, frozen=True, forbid_unknown_fields=True):
+    version: int
+    claims: tuple[ClaimUse, ...]
+
+
+def boot_id() -> str:
+    """Return what tells this boot of the machine from any other."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:  # noqa: PTH123 -- no file of ours
+        return file.read().strip()
+
+
+class PreparedClaims:
+    """The claims in use; lives as long as the driver, and is the only one in its process that writes them.
+
+    `folder` has the state file, `cdi_folder` the CDI files. All that writes is called within `locked`.
+    """
+
+    def __init__(self, driver: str, folder: Path, cdi_folder: Path, boot: str) -> None:
+        self.claims: dict[str, ClaimUse] = {}
+        """By UID. Right while the lock is held; before that, as of the last time that it was."""
+        self._driver = driver
+        self._folder = folder
+        self._cdi_folder = cdi_folder
+        self._boot_id = boot
+        self._fd = -1
+        self._users = 0
+        self._taking = asyncio.Lock()
+        self._writing = asyncio.Lock()
+        self._read: tuple[int, int, int] | None = None
+        """The identity of the state file as it was read or written last."""
+
+    def is_prepared(self, use: ClaimUse) -> bool:
+        """Whether a claim is prepared in this boot of the machine."""
+        if use.boot_id != self._boot_id:
+            return False
+        # One of which containers get nothing has no file: nobody can take it away.
+        return not _has_file(self._driver, use) or self._cdi_path(use.uid).exists()
+
+    def held_ids(self, resource_name: str) -> frozenset[str]:
+        """Return the IDs of a resource's devices that a claim uses."""
+        return frozenset(
+            device.device_id
+            for use in self.claims.values()
+            for device in use.devices
+            if device.resource_name == resource_name
+        )
+
+    # ── the lock ──
+
+    @asynccontextmanager
+    async def locked(self) -> AsyncIterator[None]:
+        """Hold the lock for a block; several blocks of a process hold it together. Raises `KubeletError`."""
+        async with self._taking:
+            if not self._users:
+                await self._take()
+            self._users += 1
+        try:
+            yield
+        finally:
+            self._users -= 1
+            if not self._users:
+                self.close()
+
+    async def _take(self) -> None:
+        try:
+            self._folder.mkdir(mode=0o750, parents=True, exist_ok=True)
+            self._fd = os.open(self._folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            await self._until_free()
+            if self._read is None or self._identity() != self._read:
+                await asyncio.to_thread(self._load)
+        except OSError as error:
+            self.close()
+            raise KubeletError(f"cannot use {self._folder}: {error.strerror or error}") from error
+        except BaseException:
+            self.close()
+            raise
+
+    async def _until_free(self) -> None:
+        """Wait for the lock; nothing tells when it is free."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + LOCK_PATIENCE_SECONDS
+        while not _try(self._fd):
+            if loop.time() > deadline:
+                raise KubeletError("another instance of the driver is still at work on a claim; tried again")
+            await asyncio.sleep(LOCK_AGAIN_SECONDS)
+
+    def close(self) -> None:
+        """Let go of the lock. Safe to repeat."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    # ── changes ──
+
+    async def begin(self, use: ClaimUse) -> None:
+        """Note that a use begins: once this returns, it is known whatever dies."""
+        self.claims[use.uid] = use
+        await self._write()
+
+    async def publish(self, use: ClaimUse, spec: CdiSpec | None) -> ClaimUse:
+        """Make a use prepared: runtimes find its devices once this returns. Raises `KubeletError`."""
+        prepared = replace(use, boot_id=self._boot_id)
+        if spec is None:
+            await self.begin(prepared)
+        else:
+            content = file_text(spec, prepared).encode()
+            name = file_name(self._driver, use.uid)
+            with explained(self._cdi_folder, "write"):
+                fd = await asyncio.to_thread(write_locked, self._cdi_folder, name, _MARK, content)
+            os.close(fd)
+            self.claims[use.uid] = prepared
+        return prepared
+
+    def unpublish(self, uid: str) -> None:
+        """Make a use unprepared: no container can start with its devices any more. Raises `KubeletError`."""
+        with explained(self._cdi_folder, "remove from"):
+            self._cdi_path(uid).unlink(missing_ok=True)
+
+    async def end(self, uid: str) -> None:
+        """Note that a use is over."""
+        if self.claims.pop(uid, None) is not None:
+            await self._write()
+
+    async def _write(self) -> None:
+        async with self._writing:
+            content = msgspec.json.encode(_File(1, tuple(self.claims.values()))).decode()
+            try:
+                await asyncio.to_thread(write_whole, self._folder / STATE_NAME, content)
+            except OSError as error:
+                self._read = None
+                why = error.strerror or str(error)
+                raise KubeletError(f"cannot write {self._folder / STATE_NAME}: {why}") from error
+            self._read = self._identity()
+
+    # ── reading ──
+
+    def _load(self) -> None:
+        """Read both, and make them agree: at the start, and after another instance has written."""
+        claims = dict(self._stated())
+        with explained(self._cdi_folder, "read"):
+            claims.update(self._published())
+        self.claims = claims
+        self._read = self._identity()
+
+    def _published(self) -> Iterator[tuple[str, ClaimUse]]:
+        """Yield the uses in CDI files; those of an earlier boot are removed."""
+        is_first = self._read is None
+        for name in _names(self._cdi_folder):
+            path = self._cdi_folder / name
+            if is_first and is_remains(name):
+                _discard_remains(path)
+            uid = uid_of_file(self._driver, name)
+            if uid is None:
+                continue
+            use = _use_in(path)
+            if use is None or use.uid != uid:
+                logger.warning(
+                    "a CDI file with a name of ours is not ours; it is left alone", extra={"path": str(path)}
+                )
+                continue
+            if use.boot_id != self._boot_id:
+                # Its paths may be those of other devices by now.
+                path.unlink(missing_ok=True)
+                use = replace(use, boot_id="")
+            yield uid, use
+
+    def _stated(self) -> Iterator[tuple[str, ClaimUse]]:
+        path = self._folder / STATE_NAME
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            return
+        try:
+            claims = msgspec.json.decode(content, type=_File).claims
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+            spare = path.with_name(f"{STATE_NAME}.unreadable")
+            path.replace(spare)
+            logger.error(  # noqa: TRY400 -- it is no bug
+                "the file of prepared claims cannot be read; it is rebuilt from the CDI files",
+                extra={"path": str(spare), "reason": str(error)},
+            )
+            return
+        for use in claims:
+            yield use.uid, use
+
+    def _identity(self) -> tuple[int, int, int] | None:
+        try:
+            status = (self._folder / STATE_NAME).stat()
+        except FileNotFoundError:
+            return (0, 0, 0)
+        return status.st_dev, status.st_ino, status.st_mtime_ns
+
+    def _cdi_path(self, uid: str) -> Path:
+        return self._cdi_folder / file_name(self._driver, uid)
+
+
+def _has_file(driver: str, use: ClaimUse) -> bool:
+    own = f"k8s.{driver}/claim="
+    return any(name.startswith(own) for device in use.devices for name in device.cdi_names)
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))  # noqa: PTH208
+    except FileNotFoundError:
+        return []
+
+
+def _use_in(path: Path) -> ClaimUse | None:
+    fd = opened(path)
+    if fd is None:
+        return None
+    try:
+        return read_file(content_of(fd))
+    finally:
+        os.close(fd)
+
+
+def _discard_remains(path: Path) -> None:
+    """Remove what a writer left that died half way; one that lives has it locked."""
+    fd = opened(path)
+    if fd is not None:
+        with suppress(OSError):
+            if try_lock(fd):
+                path.unlink(missing_ok=True)
+        os.close(fd)
+
+
+def _try(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,379 @@
+"""The calls by which a kubelet has claims prepared and unprepared, and asks for the health of their devices.
+
+Work on a claim goes on when its call is given up: the kubelet asks again, and finds it done. One claim is
+worked on by one task at a time, different ones side by side.
+
+1. What may pass (the API server, a device that is settling) is waited for inside the call, because a refused
+   prepare costs the pod a minute (dra.md D18). What cannot pass is refused at once.
+2. A device that another claim still uses is taken over only if the API server says that this one has released
+   it: the kubelet may unprepare late (D28). The old use is ended first, and its unprepare then does nothing.
+3. A release is called before it is noted that a use is over. So it is called once, unless this process ends
+   between the two: then once more, as a device that was not cleaned up is worse than one cleaned twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from msgspec.structs import replace
+
+from devplug.driver.claim_spec import ClaimUse, DeviceUse, answer, claim_spec
+from devplug.driver.claims import ClaimRefusedError, allocated_devices, is_uid, still_holds
+from devplug.driver.parameters import configured, merged
+from devplug.errors import (
+    DevplugError,
+    IncidentError,
+    NotReadyError,
+    one_line,
+    quoted,
+)
+from devplug.k8s.errors import ClusterError, MissingExtraError, NotThereError, RefusedError
+from devplug.linux.notifier import within
+from devplug.logs import AUDIT
+from devplug.wire.dra import PREPARE, UNPREPARE, PreparedClaim
+from devplug.wire.sockets import unary
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+
+    from devplug.devices import ContainerResponse
+    from devplug.driver.claims import AllocatedDevice
+    from devplug.driver.offer import ClaimReader, DriverResource, Offer
+    from devplug.driver.parameters import ParameterDecoder
+    from devplug.driver.prepared_claims import PreparedClaims
+    from devplug.k8s.objects import Object
+    from devplug.wire.dra import ClaimName
+    from devplug.wire.sockets import Binding
+
+__all__ = ["PATIENCE_SECONDS", "ClaimService"]
+
+logger = logging.getLogger(__name__)
+audit = logging.getLogger(AUDIT)
+
+Result = TypeVar("Result")
+
+PATIENCE_SECONDS: Final = 20.0
+"""How long a call waits for what may pass; the kubelet gives it up after 45 s (dra.md D17)."""
+
+AGAIN_SECONDS: Final = 0.25
+TEXT_LIMIT_BYTES: Final = 800
+"""Longest error: the event that shows it takes 1024 bytes."""
+
+
+class ClaimService:
+    """The service of a driver for claims; lives as long as the driver. Its work runs in `tasks`."""
+
+    def __init__(
+        self,
+        driver: str,
+        node_name: str,
+        store: PreparedClaims,
+        resources: Sequence[DriverResource],
+        offer: Offer,
+        reader: ClaimReader,
+        decode: ParameterDecoder,
+        tasks: asyncio.TaskGroup,
+    ) -> None:
+        self._driver = driver
+        self._node_name = node_name
+        self._store = store
+        self._resources = {one.resource_name: one for one in resources}
+        self._offer = offer
+        self._reader = reader
+        self._decode = decode
+        self._tasks = tasks
+        self._locks: dict[str, tuple[asyncio.Lock, list[None]]] = {}
+        """By claim UID, as long as somebody has or wants it; the list is as long as they are many."""
+        self._works = 0
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
+        self._ending: set[str] = set()
+        """UIDs of claims whose use is being ended."""
+
+    def bindings(self) -> Iterator[Binding]:
+        """Yield the methods that a listener has to serve, of both versions."""
+        for version in PREPARE:
+            yield unary(PREPARE[version], self.prepare)
+            yield unary(UNPREPARE[version], self.unprepare)
+
+    async def until_idle(self) -> None:
+        """Wait until nobody works on a claim."""
+        await self._is_idle.wait()
+
+    # ── calls ──
+
+    async def prepare(self, claims: Sequence[ClaimName]) -> Mapping[str, PreparedClaim]:
+        """Answer NodePrepareResources: for each claim its devices, or why there are none."""
+        works = {claim.uid: self._start(self._prepared, claim) for claim in claims}
+        return {uid: await asyncio.shield(work) for uid, work in works.items()}
+
+    async def unprepare(self, claims: Sequence[ClaimName]) -> Mapping[str, str]:
+        """Answer NodeUnprepareResources: for each claim nothing, or why it is still in use."""
+        works = {claim.uid: self._start(self._unprepared, claim) for claim in claims}
+        return {uid: await asyncio.shield(work) for uid, work in works.items()}
+
+    def _start(
+        self, work: Callable[[ClaimName], Awaitable[Result]], claim: ClaimName
+    ) -> asyncio.Task[Result]:
+        return self._tasks.create_task(
+            self._counted(work, claim), name=f"claim {claim.namespace}/{claim.name}"
+        )
+
+    async def _counted(self, work: Callable[[ClaimName], Awaitable[Result]], claim: ClaimName) -> Result:
+        self._works += 1
+        self._is_idle.clear()
+        try:
+            return await work(claim)
+        finally:
+            self._works -= 1
+            if not self._works:
+                self._is_idle.set()
+
+    async def _prepared(self, claim: ClaimName) -> PreparedClaim:
+        started = time.monotonic()
+        facts = {"claim": f"{claim.namespace}/{claim.name}", "claim_uid": claim.uid}
+        try:
+            if not is_uid(claim.uid):
+                raise ClaimRefusedError(f"{quoted(claim.uid)} is no UID of a claim")
+            async with self._alone(claim.uid):
+                use = await self._prepare(claim)
+        except Exception as error:  # noqa: BLE001 -- whatever it is, the kubelet gets an answer
+            text = _text_of(error, facts)
+            audit.warning("not prepared", extra={**facts, "reason": text})
+            return PreparedClaim(error=text)
+        names = [device.name for device in use.devices]
+        milliseconds = round(1000 * (time.monotonic() - started), 1)
+        audit.info("prepared", extra={**facts, "devices": names, "milliseconds": milliseconds})
+        return answer(use, self._node_name)
+
+    async def _unprepared(self, claim: ClaimName) -> str:
+        facts = {"claim": f"{claim.namespace}/{claim.name}", "claim_uid": claim.uid}
+        try:
+            if is_uid(claim.uid):  # no other was ever prepared
+                async with self._alone(claim.uid), self._store.locked():
+                    use = self._store.claims.get(claim.uid)
+                    if use is not None:
+                        await self._end(use)
+        except Exception as error:  # noqa: BLE001 -- as above
+            text = _text_of(error, facts)
+            audit.warning("not unprepared", extra={**facts, "reason": text})
+            return text
+        return ""
+
+    @asynccontextmanager
+    async def _alone(self, uid: str) -> AsyncIterator[None]:
+        """Be the only task for a claim in this block."""
+        lock, users = self._locks.setdefault(uid, (asyncio.Lock(), []))
+        users.append(None)
+        try:
+            async with lock:
+                yield
+        finally:
+            users.pop()
+            if not users:
+                del self._locks[uid]
+
+    # ── prepare ──
+
+    async def _prepare(self, claim: ClaimName) -> ClaimUse:
+        deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+        found = await self._found(claim.namespace, claim.name, deadline)
+        allocated = allocated_devices(found, claim, self._driver, self._node_name)
+        async with self._store.locked():
+            old = self._store.claims.get(claim.uid)
+            if old is not None and _is_use_of(old, allocated) and self._store.is_prepared(old):
+                return old
+        # Not before: what was once prepared stays so, even if a later release of ours is stricter.
+        configs = [merged(one.parameters, self._decode) for one in allocated]
+        # Not inside that block: it may take long, and another instance may have to work meanwhile.
+        devices = await self._devices(allocated, deadline)
+        use = ClaimUse(claim.namespace, claim.name, claim.uid, devices, int(time.time()))
+        async with self._store.locked():
+            old = self._store.claims.get(claim.uid)
+            if old is not None and old.uses_as(use):
+                if self._store.is_prepared(old):
+                    return old
+                use = replace(use, since=old.since)
+            elif old is not None:  # the claim was released since, and allocated again
+                await self._end(old)
+            await self._begin(use, deadline)
+            responses = await self._responses(use, deadline)
+            given = [configured(one, config) for one, config in zip(responses, configs, strict=True)]
+            spec, named = claim_spec(self._driver, use, given)
+            return await self._store.publish(named, spec)
+
+    async def _found(self, namespace: str, name: str, deadline: float) -> Object | None:
+        """Return a claim's object, None if there is none; wait for the API server until the deadline."""
+
+        async def attempt() -> Object | None:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    return await self._reader.get_claim(namespace, name)
+            except NotThereError:
+                return None
+            except TimeoutError:
+                raise ClusterError("the API server gives no answer") from None
+            except (RefusedError, MissingExtraError) as error:
+                raise ClaimRefusedError(str(error)) from error
+
+        return await self._patient(attempt, ClusterError, deadline)
+
+    async def _patient(
+        self, attempt: Callable[[], Awaitable[Result]], passing: type[DevplugError], deadline: float
+    ) -> Result:
+        """Return what an attempt returns, as soon as it raises nothing that may pass, or at the deadline."""
+        while True:
+            change = self._offer.changed.next
+            try:
+                return await attempt()
+            except passing as error:
+                failure = error
+            await within(AGAIN_SECONDS, change.wait())
+            if asyncio.get_running_loop().time() >= deadline:
+                raise failure
+
+    async def _devices(self, allocated: Sequence[AllocatedDevice], deadline: float) -> tuple[DeviceUse, ...]:
+        """Return the uses of allocated devices; wait for those that are not there."""
+
+        async def attempt() -> tuple[DeviceUse, ...]:
+            return tuple(map(self._device, allocated))
+
+        return await self._patient(attempt, NotReadyError, deadline)
+
+    def _device(self, one: AllocatedDevice) -> DeviceUse:
+        found = self._offer.devices.get(one.name)
+        if found is None:
+            raise NotReadyError(
+                f"device {quoted(one.name)} is not on {self._node_name} any more; plug it in again, or "
+                "delete the pod and its claim to get another one"
+            )
+        return DeviceUse(
+            one.request, one.name, found.resource_name, found.device.id, one.share_id, one.has_admin_access
+        )
+
+    async def _begin(self, use: ClaimUse, deadline: float) -> None:
+        """Let a use begin, once no other claim has a device in a way that keeps this one out."""
+        while other := self._in_the_way(use):
+            async with self._alone(other.uid):
+                if self._in_the_way(use) is other:
+                    await self._take_over(use, other, deadline)
+        await self._store.begin(use)
+        self._offer.changed.notify()
+
+    def _in_the_way(self, use: ClaimUse) -> ClaimUse | None:
+        """Return another claim that has a device which this use needs alone, or that is being released."""
+        for other in self._store.claims.values():
+            if other.uid != use.uid and any(
+                device.excludes(wanted) or (other.uid in self._ending and device.is_of(wanted))
+                for device in other.devices
+                for wanted in use.devices
+            ):
+                return other
+        return None
+
+    async def _take_over(self, use: ClaimUse, other: ClaimUse, deadline: float) -> None:
+        """End the use of a claim that has released its devices; raises `ClaimRefusedError` if it has not."""
+        found = await self._found(other.namespace, other.name, deadline)
+        for device in other.devices:
+            if any(device.excludes(wanted) for wanted in use.devices) and still_holds(
+                found, other.uid, self._driver, self._node_name, device.name
+            ):
+                raise ClaimRefusedError(
+                    f"device {quoted(device.name)} is allocated to ResourceClaim {other}, too; delete one of "
+                    "the two claims and its pods"
+                )
+        await self._end(other)
+
+    async def _responses(self, use: ClaimUse, deadline: float) -> Sequence[ContainerResponse]:
+        """Have the resources prepare the devices of a claim; return what containers get of each."""
+        found: dict[tuple[str, str], ContainerResponse] = {}
+        for name, ids in _by_resource(use.devices).items():
+            resource = self._resources.get(name)
+            if resource is None:
+                raise ClaimRefusedError(f"{name} is not served by {self._driver} any more")
+            async with asyncio.timeout_at(deadline + PATIENCE_SECONDS):
+                responses = await self._patient(partial(resource.prepare, ids), NotReadyError, deadline)
+            found.update(zip(((name, id_) for id_ in ids), responses, strict=True))
+        return [found[device.resource_name, device.device_id] for device in use.devices]
+
+    # ── the end of a use ──
+
+    async def _end(self, use: ClaimUse) -> None:
+        """End a use: first no container can start with its devices, then they are released."""
+        self._ending.add(use.uid)
+        try:
+            self._store.unpublish(use.uid)
+            left: list[DeviceUse] = []
+            failures: list[Exception] = []
+            for name, ids in _by_resource(self._last_used(use)).items():
+                try:
+                    await self._release(name, ids)
+                except Exception as error:  # noqa: BLE001 -- raised below, when all have had their turn
+                    failures.append(error)
+                    left += (one for one in use.devices if one.resource_name == name)
+            if failures:
+                await self._store.begin(replace(use, devices=tuple(left), boot_id=""))
+                raise failures[0]
+            await self._store.end(use.uid)
+        finally:
+            self._ending.discard(use.uid)
+        self._offer.changed.notify()
+        names = [device.name for device in use.devices]
+        audit.info("unprepared", extra={"claim": str(use), "claim_uid": use.uid, "devices": names})
+
+    def _last_used(self, use: ClaimUse) -> Sequence[DeviceUse]:
+        """Return the devices of a use that nobody uses after it; who only looks at one does not use it."""
+        used = [
+            device
+            for other in self._store.claims.values()
+            if other.uid not in self._ending
+            for device in other.devices
+            if not device.has_admin_access
+        ]
+        return [
+            device
+            for device in use.devices
+            if not device.has_admin_access and not any(device.is_of(one) for one in used)
+        ]
+
+    async def _release(self, resource_name: str, device_ids: Sequence[str]) -> None:
+        resource = self._resources.get(resource_name)
+        if resource is None:
+            logger.warning(
+                "a resource is not served any more; its devices were not cleaned up",
+                extra={"resource_name": resource_name, "device_ids": list(device_ids)},
+            )
+        else:
+            await resource.release(device_ids)
+
+
+def _is_use_of(use: ClaimUse, allocated: Sequence[AllocatedDevice]) -> bool:
+    """Whether a use is of what is allocated to its claim now."""
+    return [(one.request, one.name, one.share_id, one.has_admin_access) for one in use.devices] == [
+        (one.request, one.name, one.share_id, one.has_admin_access) for one in allocated
+    ]
+
+
+def _by_resource(devices: Sequence[DeviceUse]) -> Mapping[str, Sequence[str]]:
+    """Return the IDs of the devices of each resource, each ID once."""
+    found: dict[str, dict[str, None]] = {}
+    for one in devices:
+        found.setdefault(one.resource_name, {})[one.device_id] = None
+    return {name: tuple(ids) for name, ids in found.items()}
+
+
+def _text_of(error: Exception, facts: Mapping[str, str]) -> str:
+    """Return what the kubelet is told of an error; the log has the rest of one that is a bug."""
+    if isinstance(error, TimeoutError):
+        return f"the devices were not prepared in {2 * PATIENCE_SECONDS:g}s; look at the log of the driver"
+    if not isinstance(error, DevplugError):
+        incident = IncidentError(secrets.token_hex(3))
+        logger.error("work on a claim failed", extra={**facts, "incident": incident.incident}, exc_info=error)
+        error = incident
+    return one_line(str(error), TEXT_LIMIT_BYTES)

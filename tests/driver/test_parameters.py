@@ -1,0 +1,102 @@
+"""What classes and claims configure: merged, checked, and never more than an administrator allows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import pytest
+
+from devplug.devices import ContainerResponse, DeviceNode, Mount
+from devplug.driver.claims import ClaimRefusedError, Parameters
+from devplug.driver.parameters import DeviceConfig, configured, merged
+from tests.driver.world import decode
+
+NODE = DeviceNode("/dev/ttyUSB0", "/dev/ttyUSB0", "rw")
+
+
+def of(source: str, **content: object) -> Parameters:
+    return Parameters(content, f"config.{source}", source == "class")
+
+
+def test_what_comes_later_counts_and_variables_are_put_together() -> None:
+    """D88: class before claim."""
+    found = merged(
+        [
+            of("class", permissions="rw", env={"A": "1", "B": "1"}, containerPath="/dev/x"),
+            of("claim", permissions="r", env={"B": "2"}),
+        ],
+        decode,
+    )
+    assert found == DeviceConfig("r", takes_away=False, env={"A": "1", "B": "2"}, container_path="/dev/x")
+    assert merged([], decode) == DeviceConfig(takes_away=True)
+
+
+def test_all_problems_of_all_parameters_are_told_at_once() -> None:
+    parameters = [
+        of("class", colour="red"),
+        of("claim", permissions="x", env={"A=B": "", "C": "\0"}, containerPath="dev/x"),
+    ]
+    with pytest.raises(ClaimRefusedError) as caught:
+        merged(parameters, decode)
+    assert str(caught.value).split("; ") == [
+        "config.class: colour: unknown key",
+        'config.claim: permissions: "x" is not possible',
+        "write some of r, w and m",
+        "config.claim: env: the name \"A=B\" must be printable ASCII without '='",
+        "config.claim: env.C: has a NUL byte",
+        'config.claim: containerPath: "dev/x" is not absolute',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("/dev/../x", 'is not in normal form; write "/x"'),
+        ("//dev", "is not absolute"),
+        ("/dev/\n", "has characters that do not print"),
+        ("/", "is no place"),
+    ],
+)
+def test_a_container_path_is_absolute_and_plain(path: str, text: str) -> None:
+    assert [text in problem for problem in DeviceConfig(container_path=path).problems()] == [True]
+    assert not list(DeviceConfig(container_path="/dev/ports/").problems())
+
+
+@pytest.mark.parametrize("limit", [{"permissions": "r"}, {}])
+def test_a_claim_takes_permissions_away_and_never_adds_any(limit: Mapping[str, object]) -> None:
+    """Anybody writes claims; a class is an administrator's."""
+    with pytest.raises(ClaimRefusedError, match="a claim cannot add"):
+        configured(
+            ContainerResponse(device_nodes=[NODE]),
+            merged([of("class", **limit), of("claim", permissions="rwm")], decode),
+        )
+
+
+def test_a_class_may_add_permissions() -> None:
+    given = configured(
+        ContainerResponse(device_nodes=[NODE]), merged([of("class", permissions="rwm")], decode)
+    )
+    assert given.device_nodes[0].permissions == "rwm"
+    taken = configured(ContainerResponse(device_nodes=[NODE]), merged([of("claim", permissions="r")], decode))
+    assert taken.device_nodes[0].permissions == "r"
+
+
+def test_a_path_is_for_one_node_or_a_folder_for_several() -> None:
+    two = ContainerResponse(device_nodes=[NODE, "/dev/video0"])
+    with pytest.raises(ClaimRefusedError, match=re.escape('the device has 2 nodes; write "/dev/x/"')):
+        configured(two, DeviceConfig(container_path="/dev/x"))
+    given = configured(two, DeviceConfig(container_path="/dev/x/"))
+    assert [node.container_path for node in given.device_nodes] == ["/dev/x/ttyUSB0", "/dev/x/video0"]
+    one = configured(ContainerResponse(device_nodes=[NODE]), DeviceConfig(container_path="/dev/x"))
+    assert one.device_nodes == (DeviceNode("/dev/ttyUSB0", "/dev/x"),)
+
+
+def test_the_rest_of_a_response_stays_but_for_annotations() -> None:
+    mount = Mount("/opt/lib")
+    response = ContainerResponse(
+        mounts=[mount], envs={"A": "1"}, annotations={"a": "b"}, cdi_devices=["x.example.com/gpu=0"]
+    )
+    assert configured(response, DeviceConfig(env={"B": "2"})) == ContainerResponse(
+        mounts=[mount], envs={"A": "1", "B": "2"}, cdi_devices=["x.example.com/gpu=0"]
+    )

@@ -1,0 +1,133 @@
+"""The claims in use outlive their driver: state file, CDI files, and two instances that share both."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from devplug.cdi.spec import CdiSpec
+from devplug.devices import ContainerResponse
+from devplug.driver.claim_spec import ClaimUse, DeviceUse, claim_spec, file_name
+from devplug.driver.prepared_claims import PreparedClaims, boot_id
+from devplug.errors import KubeletError
+from tests.driver.world import DRIVER, SERIAL
+from tests.virtualtime import BACKEND, now
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> object:
+    return BACKEND
+
+
+@pytest.fixture
+def cdi(tmp_path: Path) -> Path:
+    folder = tmp_path / "cdi"
+    folder.mkdir()
+    return folder
+
+
+def store(tmp_path: Path, boot: str = "boot") -> PreparedClaims:
+    return PreparedClaims(DRIVER, tmp_path / "plugin", tmp_path / "cdi", boot)
+
+
+def use(uid: str) -> tuple[CdiSpec, ClaimUse]:
+    wanted = ClaimUse("ns", "c", uid, (DeviceUse("r", "a", SERIAL, "A"),))
+    spec, named = claim_spec(DRIVER, wanted, [ContainerResponse(device_nodes=["/dev/x"])])
+    assert spec is not None
+    return spec, named
+
+
+async def published(claims: PreparedClaims, *uids: str) -> None:
+    async with claims.locked():
+        for uid in uids:
+            spec, named = use(uid)
+            await claims.begin(named)
+            await claims.publish(named, spec)
+
+
+async def known(claims: PreparedClaims) -> Sequence[str]:
+    async with claims.locked():
+        return sorted(claims.claims)
+
+
+async def test_what_is_prepared_is_known_to_the_next_driver(tmp_path: Path, cdi: Path) -> None:
+    first = store(tmp_path)
+    await published(first, "u1")
+    second = store(tmp_path)
+    assert await known(second) == ["u1"]
+    assert second.claims == first.claims
+    assert second.is_prepared(second.claims["u1"])
+    assert second.held_ids(SERIAL) == {"A"}
+
+
+async def test_a_state_that_cannot_be_read_is_put_aside_and_rebuilt(tmp_path: Path, cdi: Path) -> None:
+    await published(store(tmp_path), "u1", "u2")
+    state = tmp_path / "plugin" / "prepared_claims.json"
+    for content in (b"", b"{", b'{"version":1,"claims":[],"more":1}', b"\xff"):
+        state.write_bytes(content)
+        assert await known(store(tmp_path)) == ["u1", "u2"]
+        assert state.with_name("prepared_claims.json.unreadable").read_bytes() == content
+
+
+async def test_the_cdi_file_counts_where_both_say_something(tmp_path: Path, cdi: Path) -> None:
+    await published(store(tmp_path), "u1")
+    state = tmp_path / "plugin" / "prepared_claims.json"
+    document = json.loads(state.read_text())
+    document["claims"][0]["devices"][0]["device_id"] = "WRONG"
+    state.write_text(json.dumps(document))
+    again = store(tmp_path)
+    await known(again)
+    assert again.held_ids(SERIAL) == {"A"}
+    (cdi / file_name(DRIVER, "u1")).unlink()
+    assert not again.is_prepared(again.claims["u1"])
+
+
+async def test_after_a_reboot_nothing_is_prepared_and_all_is_still_in_use(tmp_path: Path, cdi: Path) -> None:
+    """The paths in a file of another boot may be those of other devices."""
+    await published(store(tmp_path), "u1")
+    again = store(tmp_path, "another boot")
+    assert await known(again) == ["u1"]
+    assert not again.is_prepared(again.claims["u1"])
+    assert list(cdi.iterdir()) == []
+
+
+async def test_files_of_others_stay_and_what_a_dead_writer_left_is_removed(tmp_path: Path, cdi: Path) -> None:
+    foreign = cdi / file_name(DRIVER, "u1")
+    foreign.write_text("kind: x")
+    (cdi / "nvidia.yaml").touch()
+    (cdi / ".devplug-c1a100000000-7-01234567.tmp").touch()
+    assert await known(store(tmp_path)) == []
+    assert sorted(path.name for path in cdi.iterdir()) == [foreign.name, "nvidia.yaml"]
+
+
+async def test_who_gets_the_lock_knows_what_the_other_instance_did(tmp_path: Path, cdi: Path) -> None:
+    one, other = store(tmp_path), store(tmp_path)
+    await published(one, "u1")
+    assert await known(other) == ["u1"]
+    async with other.locked():
+        other.unpublish("u1")
+        await other.end("u1")
+    assert await known(one) == []
+
+
+async def test_an_instance_waits_for_the_other_one_s_work_and_not_for_ever(tmp_path: Path, cdi: Path) -> None:
+    one, other = store(tmp_path), store(tmp_path)
+    async with one.locked():
+        begin = now()
+        with pytest.raises(KubeletError, match="another instance of the driver is still at work"):
+            await known(other)
+        assert now() - begin >= 20
+    assert await known(other) == []
+
+
+async def test_a_folder_that_takes_no_file_is_explained(tmp_path: Path) -> None:
+    (tmp_path / "plugin").touch()
+    with pytest.raises(KubeletError, match=r"cannot use .*plugin"):
+        await known(store(tmp_path))
+
+
+def test_the_boot_has_a_name() -> None:
+    assert boot_id() == boot_id() != ""

@@ -1,0 +1,188 @@
+"""A node for our driver: the claims of a cluster, a resource that counts what is done, and drivers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from devplug.devices import ContainerResponse, Device, DeviceNode
+from devplug.driver.driver import DraDriver
+from devplug.driver.offer import OfferedDevice
+from devplug.driver.parameters import DeviceConfig
+from devplug.errors import AllocationError
+from devplug.k8s.errors import NotThereError
+from devplug.k8s.objects import Object
+from devplug.wire.dra import ClaimName
+
+DRIVER = "devices.example.com"
+NODE = "worker-0"
+SERIAL = "example.com/serial"
+NAMESPACE = "ns"
+
+
+def decode(content: Mapping[str, object]) -> tuple[DeviceConfig, Sequence[str]]:
+    """A decoder that believes everything."""
+    found: Any = {key: value for key, value in content.items() if key not in {"apiVersion", "kind"}}
+    return DeviceConfig(
+        found.get("permissions"), env=found.get("env", {}), container_path=found.get("containerPath")
+    ), [f"{key}: unknown key" for key in found if key not in {"permissions", "env", "containerPath"}]
+
+
+@dataclass
+class FakeResource:
+    """A resource whose devices are nodes by name; it fails as it is told."""
+
+    resource_name: str = SERIAL
+    prepared: list[tuple[str, ...]] = field(default_factory=list)
+    released: list[str] = field(default_factory=list)
+    prepare_errors: list[Exception] = field(default_factory=list)
+    release_errors: list[Exception] = field(default_factory=list)
+    may_go_on: asyncio.Event | None = None
+    """Set it to let a call that was begun go on."""
+
+    async def prepare(self, device_ids: Sequence[str]) -> Sequence[ContainerResponse]:
+        self.prepared.append(tuple(device_ids))
+        if self.may_go_on is not None:
+            await self.may_go_on.wait()
+        if self.prepare_errors:
+            raise self.prepare_errors.pop(0)
+        return [
+            ContainerResponse(device_nodes=[DeviceNode(f"/dev/{id_}", f"/dev/in-{id_}")], envs={"ID": id_})
+            for id_ in device_ids
+        ]
+
+    async def release(self, device_ids: Sequence[str]) -> None:
+        if self.release_errors:
+            raise self.release_errors.pop(0)
+        self.released += device_ids
+
+
+@dataclass
+class Claims:
+    """The claims of the cluster; `errors` are raised by the next reads."""
+
+    objects: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    errors: list[Exception] = field(default_factory=list)
+    reads: int = 0
+
+    def allocate(
+        self,
+        name: str,
+        *devices: str,
+        uid: str = "",
+        pods: Sequence[str] = ("u",),
+        admin: bool = False,
+        share: str = "",
+        parameters: Sequence[tuple[str, Mapping[str, object]]] = (),
+    ) -> ClaimName:
+        """Allocate devices to a claim; return how a kubelet names it. `parameters` are (source, content)."""
+        claim = ClaimName(NAMESPACE, uid or f"uid-{name}", name)
+        results = [
+            {"request": "r", "driver": DRIVER, "pool": NODE, "device": device}
+            | ({"adminAccess": True} if admin else {})
+            | ({"shareID": share} if share else {})
+            for device in devices
+        ]
+        config = [
+            {"source": source, "opaque": {"driver": DRIVER, "parameters": content}}
+            for source, content in parameters
+        ]
+        self.objects[NAMESPACE, name] = {
+            "metadata": {"namespace": NAMESPACE, "name": name, "uid": claim.uid},
+            "status": {
+                "allocation": {"devices": {"results": results, "config": config}},
+                "reservedFor": [{"resource": "pods", "name": pod, "uid": pod} for pod in pods],
+            },
+        }
+        return claim
+
+    def release(self, name: str) -> None:
+        """Take the allocation of a claim away."""
+        self.objects[NAMESPACE, name]["status"] = {}
+
+    def delete(self, name: str) -> None:
+        del self.objects[NAMESPACE, name]
+
+    async def get_claim(self, namespace: str, name: str) -> Object:
+        self.reads += 1
+        await asyncio.sleep(0)
+        if self.errors:
+            raise self.errors.pop(0)
+        if (namespace, name) not in self.objects:
+            raise NotThereError(f"there is no ResourceClaim {name}")
+        return self.objects[namespace, name]
+
+
+@dataclass
+class Node:
+    """A machine with a kubelet's folder and a CDI folder; drivers come and go."""
+
+    root: Path
+    claims: Claims = field(default_factory=Claims)
+    resource: FakeResource = field(default_factory=FakeResource)
+    boot: str = "boot-1"
+
+    def __post_init__(self) -> None:
+        (self.root / "plugins_registry").mkdir(exist_ok=True)
+        self.cdi.mkdir(exist_ok=True)
+
+    @property
+    def cdi(self) -> Path:
+        return self.root / "cdi"
+
+    @property
+    def state(self) -> Path:
+        return self.root / "plugins" / DRIVER / "prepared_claims.json"
+
+    def cdi_names(self) -> list[str]:
+        return sorted(path.name for path in self.cdi.iterdir())
+
+    def socket(self, pod_uid: str = "") -> Path:
+        return self.root / "plugins" / DRIVER / (f"dra-{pod_uid}.sock" if pod_uid else "dra.sock")
+
+    def registration_socket(self, pod_uid: str = "") -> Path:
+        suffix = f"-{pod_uid}" if pod_uid else ""
+        return self.root / "plugins_registry" / f"{DRIVER}{suffix}-reg.sock"
+
+    def driver(
+        self,
+        *device_ids: str,
+        pod_uid: str = "",
+        host_root: Path | None = None,
+        cdi_folder: Path | None = None,
+    ) -> DraDriver:
+        made = DraDriver(
+            DRIVER,
+            NODE,
+            [self.resource],
+            self.claims,
+            decode,
+            kubelet_root=self.root,
+            host_root=host_root,
+            cdi_folder=cdi_folder or self.cdi,
+            pod_uid=pod_uid,
+            boot=self.boot,
+        )
+        made.offer.replace(
+            {id_: OfferedDevice(self.resource.resource_name, Device(id_)) for id_ in device_ids}
+        )
+        return made
+
+
+@asynccontextmanager
+async def serving(driver: DraDriver) -> AsyncIterator[DraDriver]:
+    """Have a driver serve for a block; then it ends as by SIGTERM."""
+    async with asyncio.TaskGroup() as tasks:
+        life = tasks.create_task(driver.run())
+        try:
+            yield driver
+        finally:
+            life.cancel()
+
+
+def refusal(text: str = "the device is on fire") -> AllocationError:
+    return AllocationError(text)
