@@ -17,10 +17,10 @@ import pytest
 from devplug.daemon.cluster import (
     ClusterError,
     MissingExtraError,
-    Retries,
     extended_resource_names,
     label_changes,
 )
+from devplug.k8s.client import Retries
 from tests.daemon.apiserver import ApiServer, api_server, refusal
 from tests.waiting import until
 

@@ -10,8 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from devplug import Device, Health, PluginError
+from devplug.pace import Pace
 from devplug.plugin import snapshot as rules
-from devplug.plugin.snapshot import ListPace, Pace, Snapshot, Urgency, urgency_of, whole
+from devplug.plugin.snapshot import ListPace, Snapshot, Urgency, urgency_of, whole
 from devplug.wire.values import LIST_LIMIT_BYTES, AdvertisedDevice, list_size_bytes
 
 GONE = Health.unhealthy("gone")

@@ -80,7 +80,7 @@ GUARDS: Final = (
         "pace-of-lists",
         "I8",
         "lists follow each other at two in a second, after a burst of five",
-        _SNAPSHOT,
+        "src/devplug/pace.py",
         "        return missing / self.per_second if missing > 1e-9 else 0.0\n",
         "        return 0.0\n",
         "tests/plugin/test_snapshot.py::test_no_span_of_time_sees_more_than_the_burst_and_the_rate",

@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from contextlib import aclosing
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct
-
-from devplug.backoff import backoff_seconds
 from devplug.errors import quoted
 from devplug.k8s.account import ACCOUNT_FOLDER, KUBECONFIG_VARIABLE, mounted_account
-from devplug.k8s.client import NODES, connected, device_classes
+from devplug.k8s.client import NODES, Retries, connected, device_classes
 from devplug.k8s.errors import ClusterError, MissingExtraError, NotThereError
 from devplug.k8s.objects import text, texts
 
@@ -35,7 +31,6 @@ __all__ = [
     "KUBECONFIG_VARIABLE",
     "ClusterError",
     "MissingExtraError",
-    "Retries",
     "extended_resource_names",
     "label_changes",
 ]
@@ -51,18 +46,6 @@ DEVICE_CLASS_VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
 _NODE_RIGHTS: Final = "get, list and watch nodes"
 _CLASS_RIGHTS: Final = "list deviceclasses"
 _NAME_ADVICE: Final = "set NODE_NAME from the pod's spec.nodeName"
-
-
-class Retries(Struct, frozen=True):
-    """The waits after failures: each is twice the one before, and half of it is random."""
-
-    first_seconds: float = 1.0
-    most_seconds: float = 60.0
-
-    def wait_seconds(self, failures: int) -> float:
-        """Return the wait after so many failures in a row."""
-        longest = backoff_seconds(failures, self.first_seconds, self.most_seconds)
-        return longest * random.uniform(0.5, 1)  # noqa: S311 -- so that not all machines come back at once
 
 
 async def label_changes(

@@ -33,6 +33,7 @@ __all__ = [
     "Write",
     "content_of",
     "is_urgent",
+    "lost_fields",
     "writes",
 ]
 
@@ -158,6 +159,11 @@ def content_of(write: Write, pool: Pool, version: str) -> Object:
             "devices": devices,
         },
     }
+
+
+def lost_fields(written: Sequence[Object], stored: Sequence[Object]) -> set[str]:
+    """Return the fields of devices that the API server did not keep, as those that it does not know (D49)."""
+    return {name for wrote, kept in zip(written, stored, strict=False) for name in wrote if name not in kept}
 
 
 # ── in place ──

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from contextlib import aclosing, asynccontextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from devplug.backoff import backoff_seconds
 from devplug.errors import one_line
 from devplug.k8s.errors import ClusterError, explained
 
@@ -33,8 +36,10 @@ __all__ = [
     "SLICES",
     "ApiServer",
     "Kind",
+    "Retries",
     "connected",
     "device_classes",
+    "resource_slices",
 ]
 
 ANSWER_SECONDS: Final = 30.0
@@ -76,7 +81,24 @@ SLICES: Final = Kind(_RESOURCE, "v1", "ResourceSlice", "resourceslices", is_name
 
 def device_classes(version: str) -> Kind:
     """Return the DeviceClasses of one version of resource.k8s.io."""
-    return Kind(_RESOURCE, version, "DeviceClass", "deviceclasses", is_namespaced=False)
+    return replace(DEVICE_CLASSES, version=version)
+
+
+def resource_slices(version: str) -> Kind:
+    """Return the ResourceSlices of one version of resource.k8s.io."""
+    return replace(SLICES, version=version)
+
+
+class Retries(Struct, frozen=True):
+    """The waits after failures: each is twice the one before, and half of it is random."""
+
+    first_seconds: float = 1.0
+    most_seconds: float = 60.0
+
+    def wait_seconds(self, failures: int) -> float:
+        """Return the wait after so many failures in a row."""
+        longest = backoff_seconds(failures, self.first_seconds, self.most_seconds)
+        return longest * random.uniform(0.5, 1)  # noqa: S311 -- so that not all machines come back at once
 
 
 @asynccontextmanager
@@ -129,6 +151,24 @@ class ApiServer:
 
         `labels` is a selector as kubectl has it.
         """
+        found, _ = await self._listed(kind, namespace, labels, fields, rights, when_absent)
+        return found
+
+    async def list_to_watch(
+        self, kind: Kind, *, fields: Mapping[str, str] | None = None, rights: str = "", when_absent: str = ""
+    ) -> tuple[Sequence[Object], str]:
+        """Return all objects of a kind, and the version from which `watch` goes on."""
+        return await self._listed(kind, "", "", fields, rights, when_absent)
+
+    async def _listed(
+        self,
+        kind: Kind,
+        namespace: str,
+        labels: str,
+        fields: Mapping[str, str] | None,
+        rights: str,
+        when_absent: str,
+    ) -> tuple[Sequence[Object], str]:
         with explained(self._advice(rights), when_absent):
             async with asyncio.timeout(ANSWER_SECONDS):
                 found = self._client.list(
@@ -139,16 +179,30 @@ class ApiServer:
                     labels={labels: None} if labels else None,
                     fields=dict(fields) if fields else None,
                 )
-                return [dict(one) async for one in found]
+                # Its public name is an error where a server gives no version.
+                return [dict(one) async for one in found], found._resourceVersion or ""  # noqa: SLF001
 
     async def watch(
-        self, kind: Kind, *, seconds: float, fields: Mapping[str, str] | None = None, rights: str = ""
+        self,
+        kind: Kind,
+        *,
+        seconds: float,
+        fields: Mapping[str, str] | None = None,
+        since: str = "",
+        rights: str = "",
     ) -> AsyncGenerator[tuple[str, Object]]:
-        """Yield changes (`ADDED`, `MODIFIED`, `DELETED` and the object) for so long, first what there is."""
+        """Yield changes (`ADDED`, `MODIFIED`, `DELETED` and the object) for so long.
+
+        They begin after the version `since`, or without one with what there is. Raises `ExpiredError` if the
+        server no longer knows what has changed since then.
+        """
         deadline = asyncio.get_running_loop().time() + seconds
         # Without a version, a watch begins with what there is: the first event shows that it is allowed.
         events = self._client.watch(
-            _resource(kind), fields=dict(fields) if fields else None, server_timeout=int(seconds) + 1
+            _resource(kind),
+            fields=dict(fields) if fields else None,
+            server_timeout=int(seconds) + 1,
+            resource_version=since or None,
         )
         async with aclosing(cast("AsyncGenerator[tuple[str, Mapping[str, object]]]", events)) as stream:
             while True:
@@ -160,15 +214,36 @@ class ApiServer:
                         return
                 yield change, dict(found)
 
-    async def create(self, kind: Kind, content: Object, *, namespace: str = "", rights: str = "") -> None:
-        """Make an object; `content` may leave out its apiVersion and kind.
+    async def create(self, kind: Kind, content: Object, *, namespace: str = "", rights: str = "") -> Object:
+        """Make an object and return it as it is stored; `content` may leave out its apiVersion and kind.
 
         Raises `ExistsError` if there is one of that name.
         """
         with explained(self._advice(rights)):
             async with asyncio.timeout(ANSWER_SECONDS):
                 create: Any = self._client.create  # its overloads know no classes that are made here
-                await create(_resource(kind)(content), **({"namespace": namespace} if namespace else {}))
+                made = await create(
+                    _resource(kind)(content), **({"namespace": namespace} if namespace else {})
+                )
+            return dict(made)
+
+    async def replace(
+        self, kind: Kind, content: Object, *, rights: str = "", when_absent: str = ""
+    ) -> Object:
+        """Replace an object without a namespace, and return it as it is stored.
+
+        Raises `ExistsError` if it is not at the `resourceVersion` of `content` any more.
+        """
+        with explained(self._advice(rights), when_absent):
+            async with asyncio.timeout(ANSWER_SECONDS):
+                put: Any = self._client.replace
+                return dict(await put(_resource(kind)(content)))
+
+    async def delete(self, kind: Kind, name: str, *, rights: str = "", when_absent: str = "") -> None:
+        """Delete an object without a namespace."""
+        with explained(self._advice(rights), when_absent):
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await self._client.delete(_resource(kind), name)
 
     async def patch(
         self,

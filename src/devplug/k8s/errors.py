@@ -10,7 +10,15 @@ from devplug.errors import DevplugError, one_line
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["ClusterError", "ExistsError", "MissingExtraError", "NotThereError", "RefusedError", "explained"]
+__all__ = [
+    "ClusterError",
+    "ExistsError",
+    "ExpiredError",
+    "MissingExtraError",
+    "NotThereError",
+    "RefusedError",
+    "explained",
+]
 
 
 class ClusterError(DevplugError):
@@ -21,7 +29,11 @@ class ClusterError(DevplugError):
 
 
 class ExistsError(ClusterError):
-    """The API server has an object of that name already."""
+    """The API server has an object of that name already, or another version of it (409)."""
+
+
+class ExpiredError(ClusterError):
+    """The API server no longer knows what has changed since the version that a watch goes on from (410)."""
 
 
 class MissingExtraError(ClusterError):
@@ -56,7 +68,9 @@ def explained(advice: str, when_absent: str = "") -> Iterator[None]:
         if code == 404 and when_absent:
             raise NotThereError(when_absent) from error
         if code == 409:
-            raise ExistsError(f"the API server already has an object of that name ({said})") from error
+            raise ExistsError(f"the API server has another object of that name ({said})") from error
+        if code == 410:
+            raise ExpiredError(f"the API server has forgotten that version ({said})") from error
         if code in {401, 403}:
             raise RefusedError(f"the API server refuses ({code} {said}); {advice}") from error
         raise ClusterError(f"the API server gave no usable answer ({said})") from error

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct, field
 
 from devplug.devices import HealthState
-from devplug.plugin.snapshot import Pace, slices
+from devplug.pace import Pace
+from devplug.plugin.snapshot import slices
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from devplug.devices import HealthState
 from devplug.errors import UnhealthyDeviceError, UnknownDeviceError, one_line
 from devplug.linux.notifier import Notifier
+from devplug.pace import Pace
 from devplug.plugin.counters import PluginCounters
 from devplug.plugin.device_log import Flaps, lines_of
-from devplug.plugin.snapshot import Pace, Past, Snapshot, checked_list, difference, next_snapshot, whole
+from devplug.plugin.snapshot import Past, Snapshot, checked_list, difference, next_snapshot, whole
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from devplug.daemon.cluster import Retries
 from devplug.daemon.config.loader import load
 from devplug.daemon.events.writers import report_to_cluster
 from devplug.daemon.service import serve_config
+from devplug.k8s.client import Retries
 from devplug.linux.notifier import Notifier
 from devplug.plugin.probes import status_of
 from devplug.sandbox.cluster import Sandbox

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec.structs import replace
 
-from devplug.daemon.cluster import Retries
 from devplug.daemon.events.objects import (
     EVENT_NAMESPACE,
     condition_patch,
@@ -25,7 +24,7 @@ from devplug.daemon.events.objects import (
 from devplug.daemon.events.policy import ReportedState, next_report
 from devplug.errors import one_line, quoted
 from devplug.k8s.account import ACCOUNT_FOLDER, mounted_account
-from devplug.k8s.client import EVENTS, NODES, connected
+from devplug.k8s.client import EVENTS, NODES, Retries, connected
 from devplug.k8s.errors import ClusterError, ExistsError, MissingExtraError, NotThereError
 from devplug.linux.notifier import within
 

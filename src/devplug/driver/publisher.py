@@ -1,0 +1,383 @@
+"""The publisher of a node's ResourceSlices: it owns them, watches them, and makes them say what is offered.
+
+It runs for as long as the driver does, and leaves the slices where they are when it ends: the driver's
+successor goes on with them. While the API server is away nothing happens but that the slices become stale.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from devplug.driver.api_versions import served_version
+from devplug.driver.device_entries import device_entry
+from devplug.driver.slices import Pool, StoredSlice, content_of, is_urgent, lost_fields, writes
+from devplug.k8s.client import NODES, Retries, connected, resource_slices
+from devplug.k8s.errors import ClusterError, ExistsError, ExpiredError, MissingExtraError, NotThereError
+from devplug.k8s.objects import maps, text
+from devplug.k8s.times import stamp_at
+from devplug.linux.notifier import Notifier, within
+from devplug.pace import Pace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
+    from devplug.devices import Device
+    from devplug.driver.slices import Write
+    from devplug.k8s.account import Account
+    from devplug.k8s.client import ApiServer
+    from devplug.k8s.objects import Object
+
+__all__ = ["PUBLISHER_RIGHTS", "Publisher", "PublisherStatus"]
+
+logger = logging.getLogger(__name__)
+
+PUBLISHER_RIGHTS: Final = "get nodes, and get, list, watch, create, update and delete resourceslices"
+
+WATCH_SECONDS: Final = 300.0
+"""How long one watch lasts. After it all is looked at again, with the token of then."""
+
+STEADY_SECONDS: Final = 10.0
+"""How long the API server must have been there, so that its next failure counts as the first."""
+
+URGENT_PER_SECOND: Final = 15.0
+"""How often slices are written when pods may suffer until they are; else as `Pace` has it."""
+
+DEVICES_AT_ONCE: Final = 500
+"""How many devices are looked at between two turns of the loop."""
+
+
+class PublisherStatus(Struct, frozen=True):
+    """What is published, as far as the publisher knows."""
+
+    generation: int | None = None
+    """That of the pool; None before it was published for the first time, and while there are no devices."""
+    slices: int = 0
+    devices: int = 0
+    """How many devices the slices have."""
+    stale_since: float | None = None
+    """Since when the slices may not say what is offered, as a Unix time in seconds; None if they say it."""
+    error: str = ""
+    """Why they do not; empty if they do, or will in a moment."""
+    version: str = ""
+    """The version of resource.k8s.io."""
+
+
+class _Known(Struct):
+    """A device that is offered, and its entry."""
+
+    device: Device
+    content: Object
+
+
+class Publisher:
+    """The slices of one driver on one node; lives as long as the driver. One loop, one `run`.
+
+    Nothing is written before the first `offer`. `account_of` returns the account of the API server, and is
+    called for each connection; it may raise `ClusterError`. With `evicts`, the taint of an unhealthy device
+    ends the pods that have it. `status` is always the latest, and `changed` wakes whoever follows it.
+    """
+
+    def __init__(
+        self,
+        driver: str,
+        node_name: str,
+        account_of: Callable[[], Account],
+        *,
+        evicts: bool = False,
+        retries: Retries | None = None,
+        watch_seconds: float = WATCH_SECONDS,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.status = PublisherStatus()
+        self.changed = Notifier()
+        self._pool = Pool(driver, node_name, "")
+        self._account_of = account_of
+        self._evicts = evicts
+        self._retries = retries or Retries()
+        self._watch_seconds = watch_seconds
+        self._wall_clock = wall_clock
+        self._offered: Mapping[str, Collection[Device]] | None = None
+        self._entries: dict[tuple[str, str], _Known] = {}
+        """By resource and device ID."""
+        self._tainted_at: dict[str, tuple[object, object]] = {}
+        """By device name: the effect of its taint, and its time."""
+        self._stored: dict[str, StoredSlice] = {}
+        """What the API server has, by name. A slice that we wrote has the devices that were written."""
+        self._takes_taints = True
+        self._wake = Notifier()
+        self._pace = Pace()
+        self._urgent_pace = Pace(per_second=URGENT_PER_SECOND)
+        self._logged: set[tuple[str, ...]] = set()
+        self._reasons: set[str] = set()
+        """Why slices could not be published since they were last."""
+
+    def offer(self, devices: Mapping[str, Collection[Device]]) -> None:
+        """Take what there is from now on: all devices of all resources, by resource name."""
+        self._offered = devices
+        self._note_stale()
+        self._wake.notify()
+
+    async def run(self) -> None:
+        """Keep the slices as they should be, until cancelled; ends only if lightkube is not installed.
+
+        Raises nothing: an error is logged once, and retried.
+        """
+        loop = asyncio.get_running_loop()
+        failures = 0
+        while True:
+            begun = loop.time()
+            try:
+                async with connected(self._account_of) as server:
+                    await self._session(server)
+                failures = 0
+            except ClusterError as error:
+                failures = 1 if loop.time() - begun > STEADY_SECONDS else failures + 1
+                is_outdated = isinstance(error, ExistsError | ExpiredError)
+                if is_outdated and failures == 1:
+                    continue  # a new look at all slices is what is missing
+                self._note_failure(error)
+                if isinstance(error, MissingExtraError):
+                    return
+                await asyncio.sleep(self._retries.wait_seconds(failures))
+
+    # ── one connection ──
+
+    async def _session(self, server: ApiServer) -> None:
+        """Publish over one connection for the time of a watch; raises `ClusterError`."""
+        version = await served_version(server, rights=PUBLISHER_RIGHTS)
+        await self._find_owner(server)
+        slices, mine = resource_slices(version), self._mine
+        found, since = await server.list_to_watch(slices, fields=mine, rights=PUBLISHER_RIGHTS)
+        self._take_list(found)
+        if version != self.status.version:
+            self._set_status(replace(self.status, version=version))
+        ends: list[ClusterError | None] = []
+        async with asyncio.TaskGroup() as tasks:
+            following = tasks.create_task(self._follow(server, version, since, ends))
+            try:
+                while not ends:
+                    change = self._wake.next
+                    wait_seconds = await self._publish(server, version)
+                    if not ends:
+                        await within(wait_seconds, change.wait())
+            except ClusterError as error:
+                ends.insert(0, error)
+            following.cancel()
+        if ends[0] is not None:
+            raise ends[0]
+
+    @property
+    def _mine(self) -> Mapping[str, str]:
+        return {"spec.nodeName": self._pool.node_name, "spec.driver": self._pool.driver}
+
+    async def _find_owner(self, server: ApiServer) -> None:
+        name = self._pool.node_name
+        absent = f"there is no Node {name}; set NODE_NAME from the pod's spec.nodeName"
+        node = await server.get(NODES, name, rights=PUBLISHER_RIGHTS, when_absent=absent)
+        self._pool = replace(self._pool, node_uid=text(node, "metadata", "uid"))
+
+    async def _follow(
+        self, server: ApiServer, version: str, since: str, ends: list[ClusterError | None]
+    ) -> None:
+        """Take in what becomes of our slices, for the time of a watch; then say in `ends` why it is over."""
+        try:
+            changes = server.watch(
+                resource_slices(version),
+                seconds=self._watch_seconds,
+                fields=self._mine,
+                since=since,
+                rights=PUBLISHER_RIGHTS,
+            )
+            async with aclosing(changes):
+                async for change, found in changes:
+                    if self._take_change(change, StoredSlice.of(found)):
+                        self._note_stale()
+                        self._wake.notify()
+        except ClusterError as error:
+            ends.append(error)
+        else:
+            ends.append(None)
+        self._wake.notify()
+
+    # ── what is stored ──
+
+    def _take_list(self, found: Iterable[Object]) -> None:
+        known, self._stored = self._stored, {}
+        for one in map(StoredSlice.of, found):
+            old = known.get(one.name)
+            is_same = old is not None and (old.uid, old.version) == (one.uid, one.version)
+            self._stored[one.name] = old if old is not None and is_same else one
+            for device in one.devices:
+                for taint in maps(device, "taints"):
+                    self._tainted_at.setdefault(
+                        text(device, "name"), (taint["effect"], taint.get("timeAdded"))
+                    )
+
+    def _take_change(self, change: str, one: StoredSlice) -> bool:
+        """Take in one event; return whether it was news."""
+        known = self._stored.get(one.name)
+        if known is not None and not _is_newer(one.version, known.version):
+            return False
+        if change != "DELETED":
+            self._stored[one.name] = one
+            return True
+        if known is None or known.uid != one.uid:
+            return False
+        del self._stored[one.name]
+        self._pool = replace(
+            self._pool, node_uid=""
+        )  # if the Node was deleted, too, its next one has another
+        return True
+
+    # ── what should be stored ──
+
+    async def _wanted(self, offered: Mapping[str, Collection[Device]]) -> list[Object]:
+        """Return the entries of all devices that are offered. With many devices other tasks run meanwhile."""
+        before, self._entries = self._entries, {}
+        wanted: dict[object, Object] = {}
+        for resource_name, devices in offered.items():
+            for device in devices:
+                if len(self._entries) % DEVICES_AT_ONCE == DEVICES_AT_ONCE - 1:
+                    await asyncio.sleep(0)
+                key = resource_name, device.id
+                known = before.get(key)
+                if known is None or known.device is not device:
+                    known = _Known(device, self._entry(resource_name, device))
+                self._entries[key] = known
+                name = known.content["name"]
+                if "taints" in known.content and not self._takes_taints:
+                    continue
+                if wanted.setdefault(name, known.content) is not known.content:
+                    self._log_once(
+                        "a device is not published, because another one has its name in slices; give it "
+                        "another ID",
+                        resource_name=resource_name,
+                        device=device.id,
+                    )
+        return [*wanted.values()]
+
+    def _entry(self, resource_name: str, device: Device) -> Object:
+        """Return the entry of a device; its taint keeps the time at which it was added (D80)."""
+        entry = device_entry(self._pool.driver, resource_name, device, evicts=self._evicts)
+        for name, why in entry.dropped.items():
+            message = "an attribute is left out of slices"
+            self._log_once(message, resource_name=resource_name, attribute=name, reason=f"it {why}")
+        name = text(entry.content, "name")
+        taints = maps(entry.content, "taints")
+        if not taints:
+            self._tainted_at.pop(name, None)
+            return entry.content
+        effect, at = self._tainted_at.get(name, (None, None))
+        if effect != taints[0]["effect"] or not at:
+            at = stamp_at(self._wall_clock())
+        self._tainted_at[name] = taints[0]["effect"], at
+        return {**entry.content, "taints": [{**taints[0], "timeAdded": at}]}
+
+    # ── writing ──
+
+    async def _publish(self, server: ApiServer, version: str) -> float | None:
+        """Write what has to be written, if it may be now; return the seconds after which to try again."""
+        if self._offered is None:
+            return None
+        if not self._pool.node_uid:
+            await self._find_owner(server)
+        offered = self._offered
+        wanted = await self._wanted(offered)
+        planned = writes(self._pool, wanted, self._stored.values())
+        if planned:
+            now = asyncio.get_running_loop().time()
+            urgent = is_urgent(wanted, self._stored.values())
+            pace = self._urgent_pace if urgent else self._pace
+            if wait_seconds := pace.wait_seconds(now):
+                return wait_seconds
+            self._pace.spend(now)
+            self._urgent_pace.spend(now)
+            for write in planned:
+                await self._write(server, version, write)
+        elif offered is self._offered:
+            self._note_current()
+            return None
+        return 0.0  # it may have changed meanwhile
+
+    async def _write(self, server: ApiServer, version: str, write: Write) -> None:
+        kind = resource_slices(version)
+        content = content_of(write, self._pool, version)
+        try:
+            if write.verb == "create":
+                made = await server.create(kind, content, rights=PUBLISHER_RIGHTS)
+            elif write.verb == "replace":
+                made = await server.replace(kind, content, rights=PUBLISHER_RIGHTS, when_absent="gone")
+            else:
+                await server.delete(kind, write.name, rights=PUBLISHER_RIGHTS, when_absent="gone")
+                self._stored.pop(write.name, None)
+                return
+        except NotThereError:
+            self._stored.pop(write.name, None)
+            return
+        stored = StoredSlice.of(made)
+        self._note_lost(lost_fields(write.devices, stored.devices))
+        self._stored[write.name] = replace(stored, devices=write.devices)
+
+    # ── what people see ──
+
+    def _note_lost(self, lost: Collection[str]) -> None:
+        if "taints" in lost and self._takes_taints:
+            self._takes_taints = False
+            self._log_once(
+                "the API server does not keep taints of devices (feature gate DRADeviceTaints); unhealthy "
+                "devices are left out of slices"
+            )
+        for name in lost:
+            if name != "taints":
+                self._log_once("the API server does not keep a field of devices", field=name)
+
+    def _note_stale(self) -> None:
+        if self.status.stale_since is None:
+            self._set_status(replace(self.status, stale_since=self._wall_clock()))
+
+    def _note_current(self) -> None:
+        stored = self._stored.values()
+        if self._reasons:
+            logger.info("slices are published again")
+        self._reasons.clear()
+        status = PublisherStatus(
+            max((one.generation for one in stored), default=None),
+            len(stored),
+            sum(len(one.devices) for one in stored),
+            version=self.status.version,
+        )
+        self._set_status(status)
+
+    def _note_failure(self, error: ClusterError) -> None:
+        self._takes_taints = True  # it may be another version of the API server next time
+        self._note_stale()
+        reason = str(error)
+        if reason not in self._reasons:
+            self._reasons.add(reason)
+            logger.error("cannot publish slices; those of before stay as they are", extra={"reason": reason})
+        self._set_status(replace(self.status, error=reason))
+
+    def _set_status(self, status: PublisherStatus) -> None:
+        if status != self.status:
+            self.status = status
+            self.changed.notify()
+
+    def _log_once(self, message: str, **facts: str) -> None:
+        key = (message, *(value for name, value in facts.items() if name != "reason"))
+        if key not in self._logged:
+            self._logged.add(key)
+            logger.warning(message, extra=facts)
+
+
+def _is_newer(version: str, known: str) -> bool:
+    """Whether one `resourceVersion` comes after another; both are numbers on all servers that there are."""
+    if version.isdecimal() and known.isdecimal():
+        return int(version) > int(known)
+    return version != known

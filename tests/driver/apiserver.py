@@ -1,0 +1,170 @@
+"""An API server of the sandbox on a port of its own, which can be stopped, started, and made to be old."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from devplug.k8s.account import Account, chosen_account
+from devplug.k8s.objects import Object, maps
+from devplug.sandbox.registry import NODES, RESOURCE_SLICES, Registry
+from devplug.sandbox.server.listener import ApiServer
+from tests.sandbox.server.beds import TOKEN, no_control, no_logs, no_metrics, registry_of_test
+
+__all__ = ["NODE", "Cluster", "cluster"]
+
+NODE = "worker-0"
+
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+
+class Cluster:
+    """A registry that outlives its API server; lives as long as `cluster`'s block."""
+
+    def __init__(self, folder: Path, tasks: asyncio.TaskGroup) -> None:
+        self.tasks = tasks
+        self.registry: Registry = registry_of_test()
+        self.version = "v1"
+        """The only version of resource.k8s.io that is served. Before v1, devices have the level `basic`."""
+        self.dropped: tuple[str, ...] = ()
+        """The fields of devices that the server does not know."""
+        self.expired_watches = 0
+        """How many watches are answered with 410."""
+        self.before_write: Callable[[], None] = lambda: None
+        """Called once, before the next write."""
+        self.writes: list[str] = []
+        """The methods of all writes of slices."""
+        self._kubeconfig = folder / "kubeconfig"
+        self._port = 0
+        self._server: asyncio.Task[None] | None = None
+        self.make_node(NODE)
+
+    def make_node(self, name: str) -> Object:
+        return self.registry.create(NODES, "", {"metadata": {"name": name}})
+
+    def account(self) -> Account:
+        return chosen_account(str(self._kubeconfig), None)
+
+    def slices(self, node: str = NODE) -> list[Any]:
+        found: list[Any] = list(self.registry.listing(RESOURCE_SLICES).items)
+        return [one for one in found if one["spec"]["nodeName"] == node]
+
+    def devices(self) -> dict[str, Any]:
+        return {one["name"]: one for found in self.slices() for one in found["spec"].get("devices", [])}
+
+    def wipe(self) -> None:
+        """Do what a kubelet does when it starts (D12)."""
+        for one in self.slices():
+            self.registry.delete(RESOURCE_SLICES, "", one["metadata"]["name"])
+
+    def start(self) -> None:
+        api = ApiServer(
+            self.registry,
+            logs=no_logs,
+            metrics=no_metrics,
+            control=no_control,
+            token=TOKEN,
+            port=self._port,
+        )
+        api._app = _Old(self, api._app)  # type: ignore[assignment] # it is called as one
+        api.listen()
+        self._port = api.port
+        self._kubeconfig.write_text(api.kubeconfig)
+        self._server = self.tasks.create_task(api.run())
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            self._server.cancel()
+            await asyncio.wait({self._server})
+            self._server = None
+
+
+class _Old:
+    """An API server as it was in an earlier release, in front of today's."""
+
+    def __init__(self, cluster: Cluster, app: Any) -> None:
+        self._cluster = cluster
+        self._app = app
+
+    def end(self) -> None:
+        self._app.end()
+
+    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        start, group, rest = scope["path"].partition("/apis/resource.k8s.io/")
+        if not group:
+            await self._app(scope, receive, send)
+            return
+        version, _, rest = rest.partition("/")
+        if version != self._cluster.version:
+            await _answer(send, 404, "the server could not find the requested resource")
+            return
+        if "watch=true" in scope["query_string"].decode() and self._cluster.expired_watches:
+            self._cluster.expired_watches -= 1
+            await _answer(send, 410, "too old resource version")
+            return
+        path = f"{start}{group}v1/{rest}"
+        scope = {**scope, "path": path, "raw_path": path.encode()}
+        if scope["method"] in {"POST", "PUT", "DELETE"}:
+            self._cluster.writes.append(scope["method"])
+            act, self._cluster.before_write = self._cluster.before_write, lambda: None
+            act()
+        if scope["method"] in {"POST", "PUT"}:
+            body = json.dumps(self._of_today(json.loads(await _body(receive)))).encode()
+            kept = [one for one in scope["headers"] if one[0] != b"content-length"]
+            scope["headers"] = [*kept, (b"content-length", str(len(body)).encode())]
+            await self._app(scope, _once(body, receive), send)
+            return
+        await self._app(scope, receive, send)
+
+    def _of_today(self, written: Object) -> Object:
+        devices = []
+        for one in maps(written, "spec", "devices"):
+            content: Any = one
+            if self._cluster.version == "v1beta1":
+                assert {*one} == {"name", "basic"}
+                content = {"name": one["name"], **content["basic"]}
+            devices.append({key: value for key, value in content.items() if key not in self._cluster.dropped})
+        spec: Any = written["spec"]
+        return {**written, "apiVersion": "resource.k8s.io/v1", "spec": {**spec, "devices": devices}}
+
+
+async def _body(receive: Receive) -> bytes:
+    body, more = b"", True
+    while more:
+        message = await receive()
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+    return body
+
+
+def _once(body: bytes, receive: Receive) -> Receive:
+    messages = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def again() -> dict[str, Any]:
+        return messages.pop() if messages else await receive()
+
+    return again
+
+
+async def _answer(send: Send, code: int, message: str) -> None:
+    status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": code}
+    headers = [(b"content-type", b"application/json")]
+    await send({"type": "http.response.start", "status": code, "headers": headers})
+    await send({"type": "http.response.body", "body": json.dumps(status).encode()})
+
+
+@asynccontextmanager
+async def cluster(folder: Path) -> AsyncIterator[Cluster]:
+    """A cluster of one node whose API server runs."""
+    async with asyncio.TaskGroup() as tasks:
+        made = Cluster(folder, tasks)
+        made.start()
+        try:
+            yield made
+        finally:
+            await made.stop()
