@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from devplug.errors import KubeletError
+from devplug.kubelet.pods import ContainerState
 from devplug.wire.dra import ClaimName, PreparedClaim
 from tests.kubelet.dra_driver import DRIVER, NAMESPACE, FakeCluster, FakeDriver, pod, running, state_of
 from tests.virtualtime import now, passes
@@ -30,6 +31,44 @@ async def test_after_a_restart_a_running_pod_is_left_alone_and_a_new_one_prepare
         assert len(driver.called("NodePrepareResources")) == 2
         assert len(kubelet.dra.claims.claims[NAMESPACE, "a"].devices[DRIVER]) == 2
         assert len(kubelet.container_config("v", "c").cdi_devices) == 2
+
+
+async def test_after_a_reboot_claims_are_prepared_again_before_their_container_starts(
+    short_dir: Path, cluster: FakeCluster
+) -> None:
+    """D14, D24, D25: a new sandbox has them prepared; a start alone calls nobody, and gives what was kept."""
+    cluster.add("a", "u")
+    async with running(short_dir, cluster) as kubelet, FakeDriver(short_dir).registered() as driver:
+        await kubelet.run_pod(pod("u", "a"))
+        (device,) = kubelet.container_config("u", "c").cdi_devices
+        await kubelet.restart(reboot=True)
+        await driver.told(2)
+        assert kubelet.pod("u").container("c").state is ContainerState.TERMINATED
+        again = await kubelet.start_container("u", "c")
+        assert (again.state, again.restart_count) == (ContainerState.RUNNING, 1)
+        assert kubelet.container_config("u", "c").cdi_devices == (device,)
+        assert len(driver.called("NodePrepareResources")) == 1
+        assert await kubelet.dra.try_prepare(pod("u", "a"))
+        assert len(driver.called("NodePrepareResources")) == 2
+        kubelet.end_container("u", "c")
+        await kubelet.start_container("u", "c")
+        assert kubelet.container_config("u", "c").cdi_devices == (device, device)
+
+
+async def test_after_a_reboot_a_pod_without_its_driver_waits(short_dir: Path, cluster: FakeCluster) -> None:
+    """D18, D20, D24: it is admitted all the same, as drivers are asked only then."""
+    cluster.add("a", "u")
+    async with running(short_dir, cluster) as kubelet:
+        async with FakeDriver(short_dir).registered():
+            await kubelet.run_pod(pod("u", "a"))
+        await kubelet.restart(reboot=True)
+        assert not kubelet.pod("u").is_terminal
+        assert not await kubelet.dra.try_prepare(pod("u", "a"))
+        assert kubelet.events[-1].message.endswith(f"DRA driver {DRIVER} is not registered")
+        async with FakeDriver(short_dir).registered() as driver:
+            await driver.told()
+            assert await kubelet.dra.try_prepare(pod("u", "a"))
+            assert (await kubelet.start_container("u", "c")).state is ContainerState.RUNNING
 
 
 async def test_a_crash_between_the_two_writes_loses_no_claim(short_dir: Path, cluster: FakeCluster) -> None:

@@ -171,3 +171,59 @@ def test_the_next_time_to_ask_is_the_earliest_of_all_that_still_wait() -> None:
     assert queue.next_seconds() == 2
     queue.remove("b")
     assert queue.next_seconds() is None
+
+
+def failed(queue: Queue, name: str, now_seconds: float) -> PendingPod:
+    found = queue.pop(now_seconds)
+    assert found is not None
+    assert found.name == name
+    queue.fail(found, now_seconds)
+    return found
+
+
+def test_a_pod_whose_attempt_failed_is_tried_again_when_its_backoff_ends() -> None:
+    """Not before, though nothing else is ready: and no change helps it, as no plugin refused it."""
+    queue = Queue()
+    queue.add(pod("a"), 0)
+    failed(queue, "a", 0)
+    assert queue.next_seconds() == 1
+    assert queue.change(PodGone(), 0.5) == []
+    assert popped(queue, 0.9) == []
+    failed(queue, "a", 1)
+    assert queue.next_seconds() == 3
+    assert popped(queue, 2.9) == []
+    assert popped(queue, 3) == ["a"]
+
+
+def test_failures_and_refusals_are_one_backoff() -> None:
+    queue = Queue()
+    queue.add(pod("a"), 0)
+    refused(queue, "a", 0)
+    queue.change(PodGone(), 1)
+    failed(queue, "a", 1)
+    assert queue.next_seconds() == 3
+
+
+def test_a_failed_pod_comes_back_to_its_place() -> None:
+    queue = Queue()
+    queue.add(pod("a", priority=9), 0)
+    failed(queue, "a", 0)
+    queue.add(pod("b"), 0)
+    assert popped(queue, 1) == ["a", "b"]
+
+
+def test_a_failed_pod_that_was_removed_or_changed_does_not_come_back_twice() -> None:
+    queue = Queue()
+    for name in ("a", "b", "c"):
+        queue.add(pod(name), 0)
+    failed(queue, "a", 0)
+    failed(queue, "b", 0)
+    taken = queue.pop(0)
+    assert taken is not None
+    for uid in ("a", "c"):
+        queue.remove(uid)
+    queue.fail(taken, 0)
+    queue.add(pod("b"), 0.5)
+    assert popped(queue, 0.5) == ["b"]
+    assert popped(queue, 1000) == []
+    assert (len(queue), queue.next_seconds()) == (0, None)
