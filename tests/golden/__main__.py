@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tests import virtualtime
 from tests.golden import claims, dra_timeline, permissions, transcripts, validation
+from tests.golden.dra_cluster_timeline import OF_THE_CLUSTER, ClusterPlayer
 from tests.golden.player import differences, records, sample
 
 SHOWN_DIFFERENCES = 5
@@ -41,7 +42,7 @@ def play(path: Path, *, is_whole: bool = True) -> tuple[int, int, list[str]] | N
             return _counted(map(validation.differences, every))
         case {"who": _, "what": _}:
             return _counted(map(permissions.differences, records(path)))
-        case {"t": _} if dra_timeline.plays(path):
+        case {"t": _}:
             return virtualtime.play(_timeline(path))
     return None
 
@@ -56,7 +57,8 @@ async def _device_manager(path: Path, *, is_whole: bool) -> tuple[int, int, list
 
 async def _timeline(path: Path) -> tuple[int, int, list[str]]:
     with tempfile.TemporaryDirectory(prefix="dp-", dir=FOLDERS) as folder:
-        total, found = await dra_timeline.differences(list(records(path)), Path(folder))
+        player = ClusterPlayer if path.name.partition(".")[0] in OF_THE_CLUSTER else dra_timeline.Player
+        total, found = await dra_timeline.differences(list(records(path)), Path(folder), player)
     return total - len(found), total, found
 
 

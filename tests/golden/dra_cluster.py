@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -14,6 +14,7 @@ from typing import Any
 from devplug.k8s.objects import text
 from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.settings import KubeletSettings
+from devplug.sandbox.api.kinds import Resource
 from devplug.sandbox.controllers.devicetainteviction import DeviceTaintEvictionController
 from devplug.sandbox.controllers.garbagecollector import GarbageCollector
 from devplug.sandbox.controllers.namespaces import NamespaceController, make_first_namespaces
@@ -23,7 +24,7 @@ from devplug.sandbox.nodes.agent import NodeAgent
 from devplug.sandbox.nodes.noderegistration import facts_of_this_machine
 from devplug.sandbox.nodes.podclaims import NodeClaims
 from devplug.sandbox.registry import EVENTS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Registry
-from tests.sandbox.nodes.beds import WORKER, NoPrograms
+from tests.sandbox.nodes.beds import WORKER, FakeRuntime, NoPrograms
 
 Json = Any
 
@@ -69,19 +70,26 @@ class Cluster:
 
 
 @asynccontextmanager
-async def running(folder: Path) -> AsyncIterator[Cluster]:
-    """Run a cluster whose node is Ready, with the kubelet's sockets and files below a folder."""
+async def running(
+    folder: Path, contents: Iterable[tuple[Resource, Json]] = (), runtime: FakeRuntime | None = None
+) -> AsyncIterator[Cluster]:
+    """Run a cluster of these objects and one node, with the kubelet's sockets and files below a folder.
+
+    Without a runtime, containers run in name only.
+    """
     seconds = asyncio.get_running_loop().time
     begin, asked = seconds(), itertools.count()
 
     def now() -> datetime:  # no two events happen in the same microsecond
         return START + timedelta(seconds=seconds() - begin, microseconds=next(asked))
 
-    registry = Registry(now=now, seed=1)
+    registry = Registry(contents, now=now, seed=1)
     make_first_namespaces(registry)
     claims = NodeClaims(registry, WORKER, lambda: kubelet.is_api_server_up)
     kubelet = Kubelet.under(folder, KubeletSettings(clock=seconds, claims=claims, slices=claims))
-    agent = NodeAgent(facts_of_this_machine(WORKER), kubelet, registry, NoPrograms())
+    agent = NodeAgent(facts_of_this_machine(WORKER), kubelet, registry, runtime or NoPrograms())
+    if runtime is not None:
+        runtime.on_ended, runtime.time = agent.container_ended, now
     parts = (
         NamespaceController(registry, seconds=seconds),
         GarbageCollector(registry, seconds=seconds),

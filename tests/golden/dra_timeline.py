@@ -37,18 +37,10 @@ PATIENCE_SECONDS = 200.0
 """How much later than in the recording something may happen, by the virtual clock."""
 
 
-NEED_A_CLUSTER = ("binding_conditions", "taint_eviction")
-"""Timelines of what the scheduler and the controllers do; the kubelet only follows in them."""
-
-
-def plays(path: Path) -> bool:
-    return path.name.partition(".")[0] not in NEED_A_CLUSTER
-
-
-async def differences(lines: list[Json], folder: Path) -> tuple[int, list[str]]:
+async def differences(lines: list[Json], folder: Path, player_of: type[Player]) -> tuple[int, list[str]]:
     """Play a timeline; return how many of its lines were compared, and one text for each that differs."""
     async with asyncio.TaskGroup() as tasks, AsyncExitStack() as machine:
-        player = Player(lines, folder, tasks, machine)
+        player = player_of(lines, folder, tasks, machine)
         try:
             for number, line in enumerate(lines):
                 await player.play(number, line)
