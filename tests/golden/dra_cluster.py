@@ -24,11 +24,26 @@ from devplug.sandbox.nodes.agent import NodeAgent
 from devplug.sandbox.nodes.noderegistration import facts_of_this_machine
 from devplug.sandbox.nodes.podclaims import NodeClaims
 from devplug.sandbox.registry import EVENTS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Registry
-from tests.sandbox.nodes.beds import WORKER, FakeRuntime, NoPrograms
+from tests.sandbox.nodes.beds import WORKER, FakeRuntime
+from tests.virtualtime import passes
 
 Json = Any
 
 START = datetime(2026, 11, 22, 16, 4, 31, tzinfo=UTC)
+
+
+IMAGE = "busybox:1.35"
+STOP_SECONDS = 2.6
+"""How long the recorded containers took to stop, which leave SIGTERM alone."""
+
+
+class StubbornRuntime(FakeRuntime):
+    """A runtime whose containers have to be killed."""
+
+    async def stop(self, pod_uid: str, container: str, grace_seconds: float) -> None:
+        await passes(STOP_SECONDS)
+        self.stopped.append((container, grace_seconds))
+        self.end(pod_uid, container, 137)
 
 
 @dataclass
@@ -70,13 +85,8 @@ class Cluster:
 
 
 @asynccontextmanager
-async def running(
-    folder: Path, contents: Iterable[tuple[Resource, Json]] = (), runtime: FakeRuntime | None = None
-) -> AsyncIterator[Cluster]:
-    """Run a cluster of these objects and one node, with the kubelet's sockets and files below a folder.
-
-    Without a runtime, containers run in name only.
-    """
+async def running(folder: Path, contents: Iterable[tuple[Resource, Json]] = ()) -> AsyncIterator[Cluster]:
+    """Run a cluster of these objects and one node, with the kubelet's sockets and files below a folder."""
     seconds = asyncio.get_running_loop().time
     begin, asked = seconds(), itertools.count()
 
@@ -87,9 +97,9 @@ async def running(
     make_first_namespaces(registry)
     claims = NodeClaims(registry, WORKER, lambda: kubelet.is_api_server_up)
     kubelet = Kubelet.under(folder, KubeletSettings(clock=seconds, claims=claims, slices=claims))
-    agent = NodeAgent(facts_of_this_machine(WORKER), kubelet, registry, runtime or NoPrograms())
-    if runtime is not None:
-        runtime.on_ended, runtime.time = agent.container_ended, now
+    runtime = StubbornRuntime(images=(IMAGE,), time=now)
+    agent = NodeAgent(facts_of_this_machine(WORKER), kubelet, registry, runtime)
+    runtime.on_ended = agent.container_ended
     parts = (
         NamespaceController(registry, seconds=seconds),
         GarbageCollector(registry, seconds=seconds),

@@ -17,11 +17,9 @@ from typing import Any
 from devplug.k8s.objects import entries, fields, text
 from devplug.sandbox.api.watchlog import ChangeType
 from devplug.sandbox.registry import DEVICE_CLASSES, NAMESPACES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
-from tests.golden.dra_cluster import Cluster, running
+from tests.golden.dra_cluster import IMAGE, Cluster, running
 from tests.golden.dra_notation import NAMESPACE
 from tests.golden.dra_timeline import Player
-from tests.sandbox.nodes.beds import FakeRuntime
-from tests.virtualtime import passes
 
 Json = Any
 
@@ -34,18 +32,6 @@ TOLERATION = {"key": TAINT["key"], "operator": "Exists", "effect": "NoExecute"}
 
 TOLERANCE_SECONDS = 1.0
 """How exactly it is known how long a pod lived: times in the API are whole seconds."""
-
-STOP_SECONDS = 2.6
-"""How long the recorded containers took to stop, which leave SIGTERM alone."""
-
-
-class StubbornRuntime(FakeRuntime):
-    """A runtime whose containers have to be killed."""
-
-    async def stop(self, pod_uid: str, container: str, grace_seconds: float) -> None:
-        await passes(STOP_SECONDS)
-        self.stopped.append((container, grace_seconds))
-        self.end(pod_uid, container, 137)
 
 
 class ClusterPlayer(Player):
@@ -68,9 +54,8 @@ class ClusterPlayer(Player):
 
     async def _start_kubelet(self) -> None:
         self.running = AsyncExitStack()
-        runtime = StubbornRuntime(images=("busybox:1.35",))
         claims = [(RESOURCE_CLAIMS, one) for one in self._claims()]
-        self.live = await self.running.enter_async_context(running(self.folder, claims, runtime))
+        self.live = await self.running.enter_async_context(running(self.folder, claims))
         self.kubelet = self.live.kubelet
         self.live.registry.create(NAMESPACES, "", {"metadata": {"name": NAMESPACE}})
         self.live.registry.create(DEVICE_CLASSES, "", {"metadata": {"name": "any"}, "spec": {}})
@@ -136,7 +121,7 @@ class ClusterPlayer(Player):
             self._publish()
         container = {
             "name": "c",
-            "image": "busybox:1.35",
+            "image": IMAGE,
             "resources": {"claims": [{"name": "d"}]},
         }
         spec = {
