@@ -1,4 +1,4 @@
-"""CDI specs: names for everything we have, the rules, the lowest version, and a text all readers take."""
+"""CDI specs: the rules, the lowest version, and a text that all readers accept."""
 
 from __future__ import annotations
 
@@ -18,71 +18,21 @@ from devplug.cdi.spec import (
     CdiNode,
     CdiSpec,
     bind_options,
-    device_name,
     faults,
-    kind_faults,
     kind_of,
     minimum_version,
     parse,
-    qualified_name,
     text,
     unplugged,
 )
-from devplug.devices import ContainerResponse, device_id_fault, stable_id
-from devplug.k8s.resource_names import resource_name_fault
+from tests.daemon.cdi.specs import KIND, NODE, STICK, devices, resource_names, spec
 
-KIND = "devplug.example.com/serial"
-NODE = CdiNode("/dev/serial0", "/dev/ttyUSB0")
-STICK = CdiDevice("stick", (NODE,))
 DATA = CdiMount("/opt/firmware", "/opt/firmware", bind_options(read_only=True))
 
 
-def spec(*devices: CdiDevice, kind: str = KIND) -> CdiSpec:
-    return CdiSpec(kind, devices)
+# ── what hypothesis may try ────────────────────────────────────────────────────────────────────────
 
 
-# ── what hypothesis may try ───────────────────────────────────────────────────────────────────────
-
-labels = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,8}[a-z0-9])?", fullmatch=True)
-domains = st.lists(labels, min_size=1, max_size=4).map(".".join)
-kinds = st.from_regex(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", fullmatch=True)
-resource_names = st.builds(lambda domain, kind: f"{domain}/{kind}", domains, kinds).filter(
-    lambda name: resource_name_fault(name) is None
-)
-device_ids = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=63).filter(
-    lambda text: device_id_fault(text) is None
-)
-paths = (
-    st.lists(
-        st.text(
-            st.characters(exclude_characters="/", exclude_categories=["C", "Z"]), min_size=1, max_size=8
-        ).filter(lambda part: part not in {".", ".."}),
-        min_size=1,
-        max_size=2,
-    )
-    .map(lambda parts: "/" + "/".join(parts))
-    .filter(str.isprintable)
-)
-texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12)
-ids = st.none() | st.integers(0, 2**32 - 1)
-nodes = st.builds(
-    CdiNode,
-    paths,
-    paths,
-    st.sampled_from(["r", "w", "rw", "rwm"]),
-    ids,
-    ids,
-    st.none() | st.integers(0, 0o777),
-)
-mounts = st.builds(lambda host, inside: CdiMount(host, inside, bind_options()), paths, paths)
-envs = st.dictionaries(texts.filter(lambda name: name and "=" not in name), texts, max_size=3)
-devices = st.builds(
-    CdiDevice,
-    device_ids.map(device_name),
-    st.lists(nodes, max_size=2, unique_by=lambda node: node.path).map(tuple),
-    st.lists(mounts, max_size=1, unique_by=lambda mount: mount.container_path).map(tuple),
-    envs,
-)
 specs = st.builds(
     lambda name, found: CdiSpec(kind_of(name), tuple(sorted(found, key=lambda one: one.name))),
     resource_names,
@@ -90,92 +40,7 @@ specs = st.builds(
 ).filter(lambda made: not faults(made))
 
 
-# ── names ─────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize(
-    ("resource_name", "kind"),
-    [
-        ("example.com/fpga", "devplug.example.com/fpga"),
-        ("3d.example.com/usb_stick-A", "devplug.3d.example.com/usb_stick-A"),
-        ("example.com/3d", "devplug.example.com/x3d-da0568a25209c765"),
-        ("example.com/a", "devplug.example.com/a-ca978112ca1bbdca"),
-        ("example.com/gpu.shared", "devplug.example.com/gpu_shared-2afd0da4579a53b2"),
-    ],
-)
-def test_a_kind_says_the_resource_name_after_our_own_prefix(resource_name: str, kind: str) -> None:
-    assert kind_of(resource_name) == kind
-
-
-@given(resource_names)
-def test_every_resource_name_has_a_valid_kind_that_keeps_the_version_low(name: str) -> None:
-    kind = kind_of(name)
-    assert list(kind_faults(kind)) == []
-    assert minimum_version(spec(CdiDevice("aa", envs={"A": "b"}), kind=kind)) == "0.3.0"
-
-
-def test_the_longest_resource_name_has_a_valid_kind() -> None:
-    longest = ".".join(["a" * 60] * 4) + "/" + "1" * 63
-    assert resource_name_fault(longest) is None
-    assert list(kind_faults(kind_of(longest))) == []
-
-
-@given(st.lists(resource_names, min_size=2, max_size=6, unique=True))
-def test_two_resources_never_share_a_kind(names: list[str]) -> None:
-    assert len({kind_of(name) for name in names}) == len(names)
-
-
-@given(resource_names)
-def test_nobody_takes_a_kind_by_calling_a_resource_as_it_was_hashed(name: str) -> None:
-    kind = kind_of(name)
-    again = kind.removeprefix("devplug.")
-    assert again == name or kind_of(again) != kind
-
-
-@pytest.mark.parametrize("device_id", ["1-2.3:1.0", "00", "FTDI_A50285BI", "0000:65:00.0", "ttyUSB0::3"])
-def test_an_id_that_fits_is_its_own_name(device_id: str) -> None:
-    assert device_name(device_id) == device_id
-
-
-@given(device_ids)
-def test_every_device_id_has_a_valid_name(device_id: str) -> None:
-    assert faults(spec(replace(STICK, name=device_name(device_id)))) == []
-    qualified = qualified_name(KIND, device_name(device_id))
-    assert ContainerResponse(cdi_devices=[qualified]).cdi_devices == (qualified,)
-
-
-@given(st.lists(device_ids, min_size=2, max_size=8, unique=True))
-def test_two_devices_never_share_a_name(different: list[str]) -> None:
-    assert len({device_name(one) for one in different}) == len(different)
-
-
-@given(device_ids)
-def test_no_id_takes_the_name_that_another_got_by_its_hash(device_id: str) -> None:
-    name = device_name(device_id)
-    assert name == device_id or device_name(name) != name
-
-
-@given(st.text())
-def test_any_text_has_a_valid_name(anything: str) -> None:
-    assert faults(spec(replace(STICK, name=device_name(anything)))) == []
-
-
-def test_ids_that_differ_in_one_unfit_character_have_different_names() -> None:
-    assert len({device_name(stable_id(f"stick{mark}1")) for mark in "@+_! #"}) == 6
-
-
-def test_an_id_that_does_not_fit_is_readable_and_has_a_hash() -> None:
-    assert device_name("stick@1-2") == "stick_1-2-a3d936c4753da314"
-    assert device_name("0") == "0-5feceb66ffc86f38"
-
-
-@given(resource_names, device_ids)
-def test_no_name_has_one_character_which_would_crash_the_runtime(resource_name: str, device_id: str) -> None:
-    assert len(kind_of(resource_name).partition("/")[2]) > 1
-    assert len(device_name(device_id)) > 1
-
-
-# ── rules ─────────────────────────────────────────────────────────────────────────────────────────
+# ── rules ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_good_spec_has_no_faults() -> None:
@@ -290,7 +155,7 @@ def test_all_faults_are_told_at_once() -> None:
     assert len(faults(CdiSpec("x", (broken, CdiDevice("bb"))))) == 7
 
 
-# ── version ───────────────────────────────────────────────────────────────────────────────────────
+# ── version ────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -330,7 +195,7 @@ def test_more_devices_never_need_a_lower_version(
     assert both == max(minimum_version(CdiSpec(kind, some)), minimum_version(CdiSpec(kind, more)))
 
 
-# ── text ──────────────────────────────────────────────────────────────────────────────────────────
+# ── text ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_the_text_has_only_what_readers_know() -> None:
@@ -434,7 +299,7 @@ def test_permissions_that_a_file_leaves_out_are_all_of_them() -> None:
     assert parse(content) == spec(CdiDevice("aa", (CdiNode("/dev/a", "/dev/a", "rwm"),)))
 
 
-# ── devices that are gone ─────────────────────────────────────────────────────────────────────────
+# ── devices that are gone ──────────────────────────────────────────────────────────────────────────
 
 
 def test_a_device_that_is_gone_keeps_its_name_and_leads_nowhere() -> None:

@@ -34,8 +34,6 @@ from tests.daemon.hosts import needs_mknod
 
 ROOT: Final = Path(__file__).parents[2]
 EXAMPLES: Final = ROOT / "examples"
-
-
 CHANGES: Final = "STR2?"
 """The checks that unplug a device: not in the quick set, because what other plugins need for it is long."""
 

@@ -13,7 +13,7 @@ from tests.golden.notation import as_devices, as_options, as_refusal
 from tests.kubelet.fakes import FakePlugin, Ids
 
 if TYPE_CHECKING:
-    from tests.golden.world import World
+    from tests.golden.machine import Machine
 
 Json = Any
 """What stands in a recording."""
@@ -27,7 +27,7 @@ _FIRST: dict[str, Literal["send", "nothing", "end"]] = {"none": "nothing", "end"
 class RecordedPlugin(FakePlugin):
     """A plugin with the behaviour that a record gives it."""
 
-    def __init__(self, world: World, name: str, socket_name: str | None) -> None:
+    def __init__(self, world: Machine, name: str, socket_name: str | None) -> None:
         super().__init__(world.folder, name, socket_name=socket_name)
         self.world = world
         self.behaviour: Json = {}

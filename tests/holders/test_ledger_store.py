@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from devplug.holders.held_device import Released, Remembered, Rules
+from devplug.holders.held_device import Released, Remembered, Rules, ledger_memory, ledger_text
 from devplug.holders.holders import Holders
 from devplug.holders.ledger_store import WRITE_PERIOD_SECONDS, LedgerFile
 from devplug.k8s.kubelet_dir import CHECKPOINT_NAME
-from tests.holders.listings import RESOURCE, holder, pod
+from tests.holders.listings import KUBELET, NEXT_KUBELET, RESOURCE, holder, pod
 from tests.holders.nodes import QUICK, answering, asking, first_answer, held_by, listing, questions, turns
 from tests.kubelet.fakes import healthy, registered
 from tests.kubelet.fakes import pod as new_pod
@@ -338,3 +338,46 @@ async def test_what_is_remembered_of_a_resource_that_is_owned_later_wakes_who_wa
         await turns()
         later.own(RESOURCE)
         assert await waiting == {"a"}
+
+
+# ── the text of the file ──────────────────────────────────────────────────────────────────────────
+
+
+def test_the_file_says_it_all() -> None:
+    memory = {
+        "a": Remembered((holder("p"), holder("q")), KUBELET),
+        "b": Remembered(),
+        "ä/\n": Remembered((holder("p"),), NEXT_KUBELET),
+    }
+    assert ledger_memory(ledger_text(RESOURCE, memory), RESOURCE) == memory
+    assert ledger_memory(ledger_text("x.y/ä", {}), "x.y/ä") == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "null",
+        "[]",
+        "{}",
+        "[" * 100_000,
+        '{"version":3,"resource":"a/b","kubelets":[],"held":{}}',
+        '{"version":2,"kubelets":[],"held":{}}',
+        '{"version":2,"resource":"a/c","kubelets":[],"held":{}}',
+        '{"version":2,"resource":"a/b","kubelets":[[1,2]],"held":{}}',
+        '{"version":2,"resource":"a/b","kubelets":[[1,2,Infinity]],"held":{}}',
+        '{"version":2,"resource":"a/b","kubelets":[],"held":[]}',
+        '{"version":2,"resource":"a/b","kubelets":[],"held":{"x":null}}',
+        '{"version":2,"resource":"a/b","kubelets":[],"held":{"x":{"holders":[["p"]]}}}',
+        '{"version":2,"resource":"a/b","kubelets":[],"held":{"x":{"holders":[[1,2,3]]}}}',
+        '{"version":2,"resource":"a/b","kubelets":[],"held":{"x":{"holders":[],"kubelet":0}}}',
+        '{"version":2,"resource":"a/b","kubelets":[],"held":{"x":{"holders":[]',
+    ],
+)
+def test_a_damaged_file_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):
+        ledger_memory(text, "a/b")
+
+
+def test_an_undamaged_one_is_not() -> None:
+    assert ledger_memory('{"version":2,"resource":"a/b","kubelets":[],"held":{}}', "a/b") == {}

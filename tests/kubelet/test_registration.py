@@ -17,7 +17,7 @@ from devplug.kubelet.changes import ChangeKind
 from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.registration import Registration
 from devplug.kubelet.settings import KubeletSettings
-from devplug.wire.deviceplugin import LIST_AND_WATCH, REGISTER
+from devplug.wire.deviceplugin import REGISTER
 from devplug.wire.sockets import Peer, connected
 from devplug.wire.values import PluginOptions, RegisterRequest
 from tests.kubelet.fakes import (
@@ -53,7 +53,7 @@ def refusal(folder: Path, **request: Any) -> str:
     return play(scenario())
 
 
-# ── refusals ──────────────────────────────────────────────────────────────────────────────────────
+# ── refusals ───────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_a_hundred_programs_that_are_connected_at_once_are_all_answered(short_dir: Path) -> None:
@@ -237,7 +237,7 @@ async def test_refused_registrations_are_counted_too(short_dir: Path) -> None:
         assert [kubelet.registrations(name) for name in (RESOURCE, "gpu", OTHER_RESOURCE)] == [2, 1, 0]
 
 
-# ── what a registration does ──────────────────────────────────────────────────────────────────────
+# ── what a registration does ───────────────────────────────────────────────────────────────────────
 
 
 async def test_options_are_asked_once_before_register_returns(short_dir: Path) -> None:
@@ -290,7 +290,7 @@ async def test_one_socket_may_serve_two_resources(short_dir: Path) -> None:
         assert kubelet.capacity() == {RESOURCE: 2, OTHER_RESOURCE: 2}
 
 
-# ── two registrations of one resource ─────────────────────────────────────────────────────────────
+# ── two registrations of one resource ──────────────────────────────────────────────────────────────
 
 
 @asynccontextmanager
@@ -353,68 +353,3 @@ async def test_after_a_failed_takeover_nobody_notices_the_end_of_the_first_plugi
             plugin.end_streams()
             await happened(changes, ChangeKind.STREAM_ENDED)
         assert kubelet.allocatable() == {RESOURCE: allocatable}
-
-
-# ── the stream ────────────────────────────────────────────────────────────────────────────────────
-
-
-async def test_a_stream_that_ended_is_never_opened_again(short_dir: Path) -> None:
-    """C19."""
-    async with running(short_dir) as kubelet, registered(kubelet, healthy("a")) as plugin:
-        with kubelet.changes() as changes:
-            plugin.end_streams(KubeletError("boom"))
-            await happened(changes, ChangeKind.DISCONNECTED)
-        # The kubelet still answers, and has had every chance to come back.
-        async with registered(kubelet, healthy("b"), OTHER_RESOURCE, "q"):
-            assert len(plugin.called("ListAndWatch")) == 1
-
-
-async def test_a_list_over_four_mebibytes_ends_the_stream(short_dir: Path) -> None:
-    """C22."""
-    async with running(short_dir) as kubelet, registered(kubelet, healthy("a")) as plugin:
-        with kubelet.changes() as changes:
-            plugin.send(healthy(*(f"{number:01000}" for number in range(4500))))
-            await happened(changes, ChangeKind.DISCONNECTED)
-        assert kubelet.capacity() == {RESOURCE: 1}
-
-
-@pytest.mark.parametrize(("surplus", "is_taken"), [(0, True), (1, False)])
-async def test_the_longest_list_has_four_mebibytes_to_the_byte(
-    short_dir: Path, surplus: int, is_taken: bool
-) -> None:
-    """C22."""
-    size = LIST_AND_WATCH.response.encode(healthy("x" * 4_000_000))
-    devices = healthy("x" * (4_000_000 + 4 * 1024 * 1024 - len(size) + surplus))
-    assert len(LIST_AND_WATCH.response.encode(devices)) == 4 * 1024 * 1024 + surplus
-
-    async with running(short_dir) as kubelet, registered(kubelet, ()) as plugin:
-        with kubelet.changes() as changes:
-            plugin.send(devices)
-            await happened(changes, ChangeKind.LISTED if is_taken else ChangeKind.DISCONNECTED)
-        assert kubelet.capacity() == {RESOURCE: int(is_taken)}
-
-
-async def test_a_registration_over_four_mebibytes_is_refused(short_dir: Path) -> None:
-    """C22."""
-    async with running(short_dir) as kubelet, FakePlugin(short_dir).serving() as plugin:
-        with pytest.raises(RemoteError) as caught:
-            await plugin.register("x" * (4 * 1024 * 1024))
-        assert caught.value.status == "ResourceExhausted"
-        assert kubelet.metrics.exposition().count("registration_total{") == 0
-
-
-async def test_drop_stream_looks_like_a_transport_loss_to_the_plugin(short_dir: Path) -> None:
-    async with running(short_dir) as kubelet, registered(kubelet, healthy("a")) as plugin:
-        kubelet.drop_stream(RESOURCE)
-        await plugin.streams(0)
-        assert kubelet.allocatable() == {RESOURCE: 0}
-        async with connected(plugin.socket_path, ready_within_seconds=30):
-            pass
-        await register(kubelet, plugin)
-        assert kubelet.allocatable() == {RESOURCE: 1}
-
-
-async def test_drop_stream_of_nobody_is_an_error(short_dir: Path) -> None:
-    async with running(short_dir) as kubelet:
-        with pytest.raises(KubeletError, match=f"no plugin serves {RESOURCE}"):
-            kubelet.drop_stream(RESOURCE)

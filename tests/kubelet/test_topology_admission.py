@@ -1,18 +1,14 @@
-"""Where pods end up under each policy and scope: devices on NUMA nodes, from a plugin on a real socket."""
+"""The devices of pods under each topology policy and scope, from a plugin on a real socket."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from devplug.errors import KubeletCrashError, KubeletError
+from devplug.errors import KubeletError
 from devplug.kubelet.admission import TopologyManager
-from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.metrics import KubeletMetrics
 from devplug.kubelet.pods import Container, Event, Pod, PodPhase
 from devplug.kubelet.topology import (
@@ -31,40 +27,15 @@ from devplug.wire.values import AdvertisedDevice, PluginOptions, PreferenceReque
 from tests.kubelet.fakes import (
     OTHER_RESOURCE,
     RESOURCE,
-    Devices,
-    FakePlugin,
     Ids,
     pod,
-    refuse,
-    register,
     registered,
     running,
     served,
 )
-
-TWO_NODES = NodeHardware((NumaNode(0, (10, 21)), NumaNode(1, (21, 10))))
-
-EVERY_POLICY = list(Policy)
-EVERY_SCOPE = list(Scope)
-PLACING = [Policy.BEST_EFFORT, Policy.RESTRICTED, Policy.SINGLE_NUMA_NODE]
+from tests.kubelet.numa import EVERY_POLICY, EVERY_SCOPE, PLACING, TWO_NODES, on, outcome, two_nodes
 
 UNALIGNED = "Resources cannot be allocated with Topology locality"
-
-
-def on(**nodes: int | tuple[int, ...] | None) -> Devices:
-    """Healthy devices by ID, each on a NUMA node, on several or on none."""
-    return tuple(
-        AdvertisedDevice(device_id, "Healthy", (where,) if isinstance(where, int) else where)
-        for device_id, where in nodes.items()
-    )
-
-
-def two_nodes(
-    folder: Path, devices: Devices, policy: str, scope: str = Scope.CONTAINER, **rest: Any
-) -> AbstractAsyncContextManager[tuple[Kubelet, FakePlugin]]:
-    """A kubelet of a machine with two NUMA nodes, and a plugin with these devices."""
-    topology = TopologySettings(policy, scope)
-    return served(folder, devices, machine=TWO_NODES, topology=topology, **rest)
 
 
 def wanting(uid: str, *counts: int, init: int = 0) -> Pod:
@@ -77,20 +48,7 @@ def wanting(uid: str, *counts: int, init: int = 0) -> Pod:
     )
 
 
-def outcome(
-    folder: Path, devices: Devices, *pods: Pod, policy: str, scope: str = Scope.CONTAINER
-) -> tuple[list[str], list[Ids]]:
-    """Admit pods one after the other; return each one's reason (empty if admitted) and the Allocate calls."""
-
-    async def scenario() -> tuple[list[str], list[Ids]]:
-        async with two_nodes(folder, devices, policy, scope) as (kubelet, plugin):
-            reasons = [(await kubelet.admit(one)).reason for one in pods]
-            return reasons, plugin.called("Allocate")
-
-    return asyncio.run(scenario())
-
-
-# ── one container ─────────────────────────────────────────────────────────────────────────────────
+# ── one container ──────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("scope", EVERY_SCOPE)
@@ -238,7 +196,7 @@ async def test_a_machine_with_more_nodes_than_allowed_has_no_kubelet(short_dir: 
     assert list(short_dir.iterdir()) == []
 
 
-# ── several containers: the scopes differ ─────────────────────────────────────────────────────────
+# ── several containers: the scopes differ ──────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -289,7 +247,7 @@ def test_container_scope_places_an_app_where_its_init_container_was(short_dir: P
     assert outcome(short_dir, devices, whole, policy=Policy.SINGLE_NUMA_NODE) == ([""], [("a",), ("a", "b")])
 
 
-# ── what is remembered of a container ─────────────────────────────────────────────────────────────
+# ── what is remembered of a container ──────────────────────────────────────────────────────────────
 
 
 class Provider:
@@ -327,120 +285,3 @@ async def test_a_place_is_known_when_devices_are_picked_and_until_it_is_forgotte
     manager.forget("u", "c0")
     manager.forget("u", "never")
     assert [manager.affinity("u", name) for name in ("c0", "c1")] == [NO_AFFINITY, where]
-
-
-# ── errors, restarts and crashes ──────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize("policy", EVERY_POLICY)
-async def test_an_error_of_allocation_is_no_matter_of_topology(short_dir: Path, policy: Policy) -> None:
-    async with two_nodes(short_dir, on(a=0), policy) as (kubelet, plugin):
-        plugin.on_allocate = refuse
-        status = await kubelet.admit(pod("u"))
-        assert status.reason == "UnexpectedAdmissionError"
-        assert "rpc error: code = Unknown desc = boom" in status.message
-
-
-@pytest.mark.parametrize(
-    ("policy", "reason"),
-    [
-        (Policy.NONE, "UnexpectedAdmissionError"),
-        (Policy.BEST_EFFORT, "UnexpectedAdmissionError"),
-        (Policy.RESTRICTED, "TopologyAffinityError"),
-        (Policy.SINGLE_NUMA_NODE, "TopologyAffinityError"),
-    ],
-)
-def test_too_few_devices_are_a_matter_of_topology_to_a_strict_policy(
-    short_dir: Path, policy: Policy, reason: str
-) -> None:
-    """C49: the counts are told only where nobody asks first whether there is a place."""
-    assert outcome(short_dir, on(a=0), pod("u", 2), policy=policy) == ([reason], [])
-
-
-async def back(kubelet: Kubelet, plugin: FakePlugin, devices: Devices) -> None:
-    """Let a plugin make its socket again and register with these devices."""
-    await plugin.die()
-    plugin.devices = devices
-    await plugin.listen()
-    await register(kubelet, plugin)
-
-
-@pytest.mark.parametrize("scope", EVERY_SCOPE)
-@pytest.mark.parametrize("policy", PLACING)
-async def test_pods_are_admitted_again_where_they_were(short_dir: Path, policy: Policy, scope: Scope) -> None:
-    """After a reboot with the plugin first: hints come from the devices that each container has."""
-    devices = on(a=0, b=0, c=1)
-    async with two_nodes(short_dir, devices, policy, scope) as (kubelet, plugin):
-        for uid, count in (("u", 2), ("v", 1)):
-            await kubelet.run_pod(pod(uid, count))
-        held = kubelet.allocations()
-        assert [one.device_ids for one in held] == [("a", "b"), ("c",)]
-        await kubelet.restart(reboot=True, with_pods=False)
-        await back(kubelet, plugin, devices)
-        await kubelet.readmit()
-        assert [kubelet.pod(uid).is_terminal for uid in "uv"] == [False, False]
-        assert (kubelet.allocations(), len(plugin.called("Allocate"))) == (held, 2)
-
-
-@pytest.mark.parametrize("policy", PLACING)
-async def test_running_pods_outlast_a_restart_without_their_plugin_under_every_policy(
-    short_dir: Path, policy: Policy
-) -> None:
-    """C73: until the plugin is back no device of the resource has a NUMA node, so nobody cares."""
-    async with two_nodes(short_dir, on(a=0), policy) as (kubelet, _):
-        before = await kubelet.run_pod(pod("u"))
-        await kubelet.restart()
-        assert kubelet.pod("u") == before
-
-
-@pytest.mark.parametrize("compat", [True, False])
-async def test_a_held_device_that_a_plugin_does_not_list_any_more_crashes_the_kubelet(
-    short_dir: Path, compat: bool
-) -> None:
-    async with two_nodes(short_dir, on(a=0, b=1), Policy.BEST_EFFORT, compat=compat) as (kubelet, plugin):
-        await kubelet.run_pod(pod("u"))
-        await kubelet.restart(reboot=True, with_pods=False)
-        await back(kubelet, plugin, on(z=0))
-        if not compat:
-            await kubelet.readmit()
-            assert "previously allocated devices are no longer healthy" in kubelet.pod("u").message
-            return
-        with pytest.raises(KubeletCrashError, match="generateDeviceTopologyHints"):
-            await kubelet.readmit()
-        await plugin.streams(0)
-        assert not kubelet.is_running
-        with pytest.raises(KubeletError, match="not running"):
-            await kubelet.admit(pod("v"))
-        assert not kubelet.pod("u").is_terminal
-
-
-async def test_a_crash_leaves_the_pod_for_the_next_kubelet(short_dir: Path) -> None:
-    """Distances and node numbers with a gap, which 1.36 does not survive."""
-    gap = NodeHardware((NumaNode(0, (10, 20)), NumaNode(2, (20, 10))))
-
-    topology = TopologySettings(Policy.RESTRICTED, options={"prefer-closest-numa-nodes": "true"})
-    async with running(short_dir, machine=gap, topology=topology) as kubelet:
-        async with registered(kubelet, on(a=0, b=2)):
-            with pytest.raises(KubeletCrashError, match="NUMADistances"):
-                await kubelet.admit(pod("u"))
-        assert (kubelet.pod("u").phase, kubelet.events) == (PodPhase.PENDING, [])
-        # The plugin is not back: the resource is known from the checkpoint, and without devices.
-        await kubelet.restart()
-        assert "no healthy devices present" in kubelet.pod("u").message
-
-
-def test_a_plugins_devices_on_no_node_of_this_machine_do_not_harm_others(short_dir: Path) -> None:
-    """Such as -1, which the kernel says of a device without a node, and many a plugin repeats."""
-    devices = on(a=-1, b=7, c=1)
-    reasons, calls = outcome(short_dir, devices, pod("u"), pod("v"), policy=Policy.RESTRICTED)
-    assert (reasons, calls) == (["", "TopologyAffinityError"], [("c",)])
-
-
-@pytest.mark.parametrize("scope", EVERY_SCOPE)
-async def test_hints_count_the_devices_of_ended_pods_as_free(short_dir: Path, scope: Scope) -> None:
-    """C71: asking for hints frees them, also where the pod is then refused."""
-    async with two_nodes(short_dir, on(a=0, b=1), Policy.SINGLE_NUMA_NODE, scope) as (kubelet, _):
-        await kubelet.run_pod(pod("u"))
-        kubelet.end_pod("u")
-        assert (await kubelet.admit(pod("v", 2))).reason == "TopologyAffinityError"
-        assert kubelet.allocations() == ()

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
+from msgspec.structs import replace
+
 from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.settings import KubeletSettings
 from devplug.wire.pluginregistration import GET_INFO, NOTIFY_REGISTRATION_STATUS
 from devplug.wire.sockets import Binding, unary
 from devplug.wire.values import PluginInfo, RegistrationStatus
-from tests.kubelet.fakes import LONG_SECONDS, RESOURCE, Call, Devices, FakePlugin, healthy
+from tests.kubelet.fakes import (
+    LONG_SECONDS,
+    RESOURCE,
+    Call,
+    Devices,
+    FakePlugin,
+    healthy,
+)
 
 ONE_DEVICE = healthy("a")
 INFO = PluginInfo("DevicePlugin", RESOURCE, "", ("v1beta1",))
@@ -102,3 +113,21 @@ class WatchedPlugin(FakePlugin):
         self._streams_changed()
         if self.on_status is not None:
             await self.on_status(status)
+
+
+WITNESSES = itertools.count()
+
+
+async def listed(kubelet: Kubelet, count: int = 1, resource_name: str = RESOURCE) -> None:
+    await kubelet.wait(lambda: kubelet.allocatable().get(resource_name, 0) == count)
+
+
+async def looked(root: Path) -> None:
+    """Wait until the kubelet has looked at its state once more, as the registration of a new socket shows."""
+    info = replace(INFO, name="vendor.io/witness")
+    async with WatchedPlugin(registry(root), f"witness{next(WITNESSES)}", info=info).serving() as witness:
+        await witness.told()
+
+
+def failures(caplog: pytest.LogCaptureFixture) -> int:
+    return sum(record.message == "cannot register a plugin" for record in caplog.records)

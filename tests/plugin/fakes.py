@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import pytest
+
 from devplug import ContainerResponse, Device, DeviceFeed, DevicePlugin, Health, Serving, serve
 from devplug.errors import RemoteError
 from devplug.kubelet.kubelet import Kubelet
@@ -309,3 +311,7 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
     finally:
         process.kill()
     return process.returncode, errors
+
+
+def said(caplog: pytest.LogCaptureFixture, words: str) -> int:
+    return sum(words in record.getMessage() for record in caplog.records)

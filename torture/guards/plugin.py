@@ -119,7 +119,7 @@ GUARDS: Final = (
         _SERVICE,
         "        deadline = asyncio.timeout(seconds)\n",
         "        deadline = asyncio.timeout(None)\n",
-        "tests/plugin/test_allocate.py",
+        "tests/plugin/test_allocate_errors.py",
     ),
     Guard(
         "incidents-not-texts",
@@ -128,7 +128,7 @@ GUARDS: Final = (
         _SERVICE,
         "            raise _named(call, incident) from error\n",
         "            raise\n",
-        "tests/plugin/test_allocate.py",
+        "tests/plugin/test_allocate_errors.py",
     ),
     Guard(
         "seventeenth-stream",

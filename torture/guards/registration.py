@@ -131,7 +131,7 @@ GUARDS: Final = (
         _REGISTRATION,
         "            registered_with=None,\n            failed_with",
         "            failed_with",
-        "tests/plugin/test_lifecycle.py::test_a_refusal_after_a_lost_stream_is_tried_again_soon",
+        "tests/plugin/test_faulty_kubelets.py::test_a_refusal_after_a_lost_stream_is_tried_again_soon",
     ),
     Guard(
         "patience-with-register",
@@ -140,7 +140,8 @@ GUARDS: Final = (
         _REGISTRAR,
         "REGISTER_TIMEOUT_SECONDS: Final = 16.0",
         "REGISTER_TIMEOUT_SECONDS: Final = 0.05",
-        "tests/plugin/test_lifecycle.py::test_a_kubelet_may_take_its_ten_seconds_to_dial_back_before_it_answers",
+        "tests/plugin/test_faulty_kubelets.py::"
+        "test_a_kubelet_may_take_its_ten_seconds_to_dial_back_before_it_answers",
     ),
     Guard(
         "one-owner-a-name",

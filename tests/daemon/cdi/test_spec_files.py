@@ -1,4 +1,4 @@
-"""CDI files: whole at every moment, ours to the last, nobody else's; in real folders, with real deaths."""
+"""The writing of CDI files: whole at every moment, also when the writer dies or the disk is full."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import os
 import stat
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,48 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from devplug.cdi.spec import CdiDevice, CdiNode, CdiSpec, qualified_name, text
+from devplug.cdi.spec import CdiDevice, CdiSpec, text
 from devplug.daemon.cdi.spec_files import CdiFolder, file_name
 from devplug.errors import KubeletError, PluginError
+from tests.daemon.cdi.spec_folders import CAMERA, HUGE, KIND, ONE, TWO, ended_daemon, names_in, started
 
-KIND = "devplug.example.com/serial"
-OTHER_KIND = "devplug.example.com/camera"
-ONE = CdiSpec(KIND, (CdiDevice("one", (CdiNode("/dev/serial0", "/dev/ttyUSB0"),)),))
-TWO = CdiSpec(KIND, (CdiDevice("two", (CdiNode("/dev/serial0", "/dev/ttyUSB1"),)),))
-CAMERA = CdiSpec(OTHER_KIND, (CdiDevice("front", (CdiNode("/dev/video0", "/dev/video0"),)),))
-HUGE = CdiSpec(KIND, tuple(CdiDevice(f"d{n}", (CdiNode(f"/dev/x{n}", f"/dev/y{n}"),)) for n in range(2000)))
-REMAINS = ".devplug-0123456789ab-7-01234567.tmp"
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "cdi"
-
-
-@pytest.fixture
-def cdi(folder: Path) -> Iterator[CdiFolder]:
-    made = CdiFolder(folder)
-    yield made
-    made.close()
-
-
-def ended_daemon(folder: Path, *specs: CdiSpec) -> None:
-    """A daemon that wrote these and ended."""
-    daemon = CdiFolder(folder)
-    for spec in specs:
-        daemon.write(spec)
-    daemon.close()
-
-
-def names_in(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
-
-
-def open_files() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
-
-
-# ── writing ───────────────────────────────────────────────────────────────────────────────────────
+# ── writing ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_spec_is_written_for_everybody_to_read_and_nothing_else_is_left(
@@ -71,7 +34,7 @@ def test_a_spec_is_written_for_everybody_to_read_and_nothing_else_is_left(
 
 def test_a_strict_umask_changes_no_mode(tmp_path: Path) -> None:
     program = (
-        "import os, sys; os.umask(0o077); from tests_cdi import ONE, CdiFolder, Path;"
+        "import os, sys; os.umask(0o077); from tests.daemon.cdi.spec_folders import ONE, CdiFolder, Path;"
         "CdiFolder(Path(sys.argv[1])).write(ONE)"
     )
     run(program, tmp_path / "cdi")
@@ -164,11 +127,14 @@ def test_what_is_no_file_is_neither_opened_nor_written_over(
     assert names_in(folder) == [file_name(KIND)]
 
 
-# ── deaths in the middle ──────────────────────────────────────────────────────────────────────────
+# ── deaths in the middle ───────────────────────────────────────────────────────────────────────────
+
 
 DYING = """
-import json, resource, signal
-from tests_cdi import *
+import json, os, resource, signal, sys
+from devplug.cdi.spec import text
+from devplug.daemon.cdi.spec_files import file_name
+from tests.daemon.cdi.spec_folders import HUGE, KIND, ONE, CdiFolder, Path, names_in
 
 def die_at(step):
     seen = 0
@@ -203,21 +169,6 @@ for step in range(100):
 """
 
 
-@contextmanager
-def started(program: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process of its own that runs a program which can import this file."""
-    with tempfile.TemporaryDirectory() as made:
-        Path(made, "tests_cdi.py").symlink_to(Path(__file__).resolve())
-        with subprocess.Popen(
-            [sys.executable, "-c", program, str(folder)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": made, "PYTHONDONTWRITEBYTECODE": "1"},
-        ) as process:
-            yield process
-
-
 def run(program: str, folder: Path) -> str:
     with started(program, folder) as process:
         out, errors = process.communicate()
@@ -244,7 +195,8 @@ def test_a_write_that_is_cut_short_leaves_the_old_file_and_no_remains(cdi: CdiFo
     cdi.close()
     program = """
 import resource, sys
-from tests_cdi import *
+from devplug.errors import KubeletError
+from tests.daemon.cdi.spec_folders import HUGE, CdiFolder, Path
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 try:
     CdiFolder(Path(sys.argv[1])).write(HUGE)
@@ -313,124 +265,3 @@ def test_a_folder_that_cannot_be_made_is_told_with_what_to_mount(tmp_path: Path)
     (tmp_path / "file").touch()
     with pytest.raises(KubeletError, match="Not a directory; mount the host's"):
         CdiFolder(tmp_path / "file").write(ONE)
-
-
-# ── removing ──────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_only_the_file_of_that_kind_is_removed(cdi: CdiFolder, folder: Path) -> None:
-    cdi.write(ONE)
-    cdi.write(CAMERA)
-    assert cdi.remove(KIND)
-    assert not cdi.remove(KIND)
-    assert names_in(folder) == [file_name(OTHER_KIND)]
-    assert cdi.write(ONE)
-
-
-def test_an_end_leaves_the_files_because_containers_restart(folder: Path) -> None:
-    ended_daemon(folder, ONE)
-    assert CdiFolder(folder).read(KIND) == ONE
-
-
-def test_a_start_removes_what_no_resource_needs_and_leaves_the_rest(cdi: CdiFolder, folder: Path) -> None:
-    ended_daemon(folder, ONE, CAMERA)
-    foreign = ["nvidia.yaml", "devplug.json", "devplug.io-gpu.json", "spec.123.tmp", ".devplug-notes.tmp"]
-    for name in foreign:
-        (folder / name).write_text(text(ONE))
-    (folder / REMAINS).write_text("{")
-    assert cdi.clean([OTHER_KIND], []) == [REMAINS, file_name(KIND)]
-    assert names_in(folder) == sorted([*foreign, file_name(OTHER_KIND)])
-
-
-def test_a_file_with_a_name_that_a_container_may_hold_stays(cdi: CdiFolder, folder: Path) -> None:
-    ended_daemon(folder, ONE, CAMERA)
-    assert cdi.clean([], [qualified_name(KIND, "one"), qualified_name(OTHER_KIND, "one")]) == [
-        file_name(OTHER_KIND)
-    ]
-    assert cdi.read(KIND) == ONE
-
-
-def test_a_copy_of_our_file_is_not_ours_and_stays_with_a_warning(
-    cdi: CdiFolder, folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    ended_daemon(folder, ONE)
-    (folder / file_name(OTHER_KIND)).write_text(text(ONE))
-    assert cdi.clean([KIND], []) == []
-    assert [record.message for record in caplog.records] == [
-        "a CDI file with a name of devplug's was not written by devplug; it is left alone"
-    ]
-
-
-def test_there_is_nothing_to_clean_where_no_folder_is(tmp_path: Path) -> None:
-    assert CdiFolder(tmp_path / "none").clean([], []) == []
-    assert not (tmp_path / "none").exists()
-
-
-# ── two daemons on one machine ────────────────────────────────────────────────────────────────────
-
-
-def test_a_start_leaves_the_files_of_another_living_daemon(cdi: CdiFolder, folder: Path) -> None:
-    cdi.write(ONE)
-    other = CdiFolder(folder)
-    assert other.clean([], []) == []
-    assert not other.remove(KIND)
-    cdi.write(TWO)
-    assert other.clean([], []) == []
-    cdi.close()
-    assert other.clean([], []) == [file_name(KIND)]
-
-
-def test_a_daemon_never_cleans_up_what_it_serves(cdi: CdiFolder) -> None:
-    cdi.write(ONE)
-    assert cdi.clean([], []) == []
-    assert cdi.remove(KIND)
-
-
-def test_a_successor_takes_the_file_over_and_its_predecessor_cannot_remove_it(folder: Path) -> None:
-    old, new = CdiFolder(folder), CdiFolder(folder)
-    old.write(ONE)
-    assert new.write(ONE), "the lock is the other's, so the file must be made anew"
-    assert not old.remove(KIND)
-    old.close()
-    assert CdiFolder(folder).clean([], []) == []
-    assert new.read(KIND) == ONE
-    new.close()
-
-
-def test_files_that_are_kept_open_are_as_many_as_there_are_kinds(cdi: CdiFolder) -> None:
-    cdi.write(CAMERA)
-    cdi.write(ONE)
-    before = open_files()
-    for _ in range(5):
-        cdi.write(TWO)
-        cdi.write(ONE)
-        cdi.write(ONE)
-        cdi.read(KIND)
-        cdi.clean([], [])
-    assert open_files() == before
-    cdi.close()
-    cdi.close()
-    assert open_files() == before - 2
-
-
-READING = """
-from tests_cdi import *
-path = Path(sys.argv[1]) / file_name(KIND)
-print("reading", flush=True)
-seen = set()
-while not (path.parent / "stop").exists():
-    seen.add(path.read_text())
-print(seen <= {text(ONE), text(HUGE)})
-"""
-
-
-def test_a_reader_never_sees_half_a_file(cdi: CdiFolder, folder: Path) -> None:
-    cdi.write(ONE)
-    with started(READING, folder) as reader:
-        assert reader.stdout is not None
-        assert reader.stdout.readline() == "reading\n"
-        for _ in range(8):
-            cdi.write(HUGE)
-            cdi.write(ONE)
-        (folder / "stop").touch()
-        assert reader.communicate() == ("True\n", "")
