@@ -45,6 +45,19 @@ HOMES = {
 """Who may import what: a module, or all of a package (with the dot at its end)."""
 
 
+DAEMON = (
+    *("cli/run_options.py", "daemon/", "holders/", "k8s/account.py", "k8s/client.py", "k8s/quantity.py"),
+    *("linux/", "metrics/", "plugin/", "status.py", "web/", "wire/"),
+)
+"""What `devplug run` may load, whose values are Structs."""
+
+LOADED_BY_OTHERS = ("daemon/importers/", "daemon/inspection/", "wire/grpcio.py")
+"""What of these only other commands and the tests load."""
+
+EITHER = ("dra/", "daemon/config/templates.py")
+"""`dra` is for both; a Struct among the values of the file would be read as one of its maps."""
+
+
 PLUGINS = {TESTS / "conformance" / "right.py", *(TESTS / "conformance" / "mutants").glob("*.py")}
 """Programs that the judge starts, and that poll as plugins in the field do."""
 
@@ -227,6 +240,30 @@ def values_and_rules_ask_neither_system_nor_clock(module: Module) -> Iterator[in
                 yield node.lineno
             if (of_os := re.match(r"os\.[\w.]+", called)) and of_os[0] not in NO_IO and "(" not in called:
                 yield node.lineno
+
+
+def lies_in(file: Path, *places: str) -> bool:
+    return str(file.relative_to(SOURCE)).startswith(places)
+
+
+@promised(OURS)
+def values_of_the_daemon_are_structs_and_all_others_dataclasses(module: Module) -> Iterator[int]:
+    if lies_in(module.file, *EITHER):
+        return
+    has_structs = lies_in(module.file, *DAEMON) and not lies_in(module.file, *LOADED_BY_OTHERS)
+    other_kind = r"@dataclass\(" if has_structs else r"class \w+\((msgspec\.)?Struct\b"
+    for number, line in enumerate(module.text.splitlines(), 1):
+        if re.match(rf" *{other_kind}.*frozen=True", line):
+            yield number
+
+
+LINES_LIMIT: Final = 400
+
+
+@promised(ALL)
+def no_file_is_longer_than_somebody_reads_at_once(module: Module) -> Iterator[int]:
+    if len(module.text.splitlines()) > LINES_LIMIT:
+        yield LINES_LIMIT
 
 
 @promised(OURS)

@@ -6,9 +6,9 @@ come in ascending order here; memory and claims stand as in the hardware's table
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from devplug.errors import KubeletError, LimitError
@@ -185,7 +185,8 @@ def _entries(
 # ── how many calls the server takes ───────────────────────────────────────────────────────────────
 
 
-class TokenBucket(Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenBucket:
     """A bucket that holds up to `size` tokens, one for each call, and is refilled at `per_second`.
 
     Full at first, and replaced at each call that is allowed. Times are seconds of any clock that does not go
@@ -204,7 +205,9 @@ class TokenBucket(Struct, frozen=True, kw_only=True):
         missing = max(0.0, self.missing - refilled) + 1
         if (missing - self.size) / self.per_second >= _CLOCK_ERROR_SECONDS:
             return None
-        return replace(self, missing=missing, counted_at_seconds=now_seconds)
+        return TokenBucket(
+            per_second=self.per_second, size=self.size, counted_at_seconds=now_seconds, missing=missing
+        )
 
 
 # ── the server ────────────────────────────────────────────────────────────────────────────────────

@@ -7,9 +7,10 @@ share ID.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, TypeVar
+
+from msgspec import Struct
 
 from devplug.wire.codecs import codec, empty_codec, many, number, one, text, texts
 from devplug.wire.deviceplugin import Method
@@ -32,8 +33,7 @@ __all__ = [
 Value = TypeVar("Value")
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimName:
+class ClaimName(Struct, frozen=True):
     """A claim as the kubelet names it to a driver; the driver reads the rest from the API server."""
 
     namespace: str
@@ -41,8 +41,7 @@ class ClaimName:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedDevice:
+class PreparedDevice(Struct, frozen=True):
     """A device of a claim as its driver has prepared it. Nothing in it is checked."""
 
     pool_name: str
@@ -54,8 +53,7 @@ class PreparedDevice:
     share_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedClaim:
+class PreparedClaim(Struct, frozen=True):
     """The answer for one claim: its devices, or an error that is not empty."""
 
     devices: tuple[PreparedDevice, ...] = ()
@@ -70,8 +68,7 @@ class HealthWord:
     UNHEALTHY: Final = 2
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceHealthReport:
+class DeviceHealthReport(Struct, frozen=True):
     """What a driver reports of one device's health."""
 
     pool_name: str

@@ -6,12 +6,12 @@ import asyncio
 import itertools
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from devplug.kubelet.changes import ChangeKind
 from devplug.kubelet.dra import health as healths

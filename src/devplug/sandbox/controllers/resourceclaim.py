@@ -7,9 +7,8 @@ allocated by the scheduler; a generated claim whose pod is gone is deleted by th
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
-
-import msgspec
 
 from devplug.dra.objects import FINALIZER
 from devplug.dra.scheduling import MOST_PODS, claim_names
@@ -90,7 +89,8 @@ def _name_base(pod_name: str, pod_claim_name: str) -> str:
     return f"{pod_part}-{claim_part}"
 
 
-class Release(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Release:
     """What becomes of a claim when some pods do not need it any more."""
 
     reserved_for: list[Object]
