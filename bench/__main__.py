@@ -17,7 +17,7 @@ from bench.growth import ROUNDS, measure_growth, measure_places
 from bench.measures import Counts, measure, measure_many
 from bench.preference import measure_preference
 from bench.report import Figure, Report, Row, as_json, as_text
-from bench.scheduler import measure_scheduling
+from bench.scheduler import measure_claims, measure_scheduling
 from bench.scrapes import measure_scraping
 from bench.subjects import NODES, Subject, many_file
 from bench.transports import measure_transports
@@ -131,7 +131,7 @@ async def measured(given: argparse.Namespace) -> list[Report]:
     if given.only == "preference" or not (given.only or given.command):
         reports.append(measure_preference())
     if given.only == "scheduling" or not (given.only or given.command):
-        reports.append(measure_scheduling())
+        reports += [measure_scheduling(), measure_claims()]
     if given.only == "scraping" or not (given.only or given.command):
         reports.append(await measure_scraping(COMMAND))
     if given.only == "transports" or not (given.only or given.command):

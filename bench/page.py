@@ -13,6 +13,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bench.load import AT_ONCE, BESIDE, CROWD, LISTED, MANY
 from bench.report import Figure, shown
+from bench.scheduler import (
+    CLAIMS as CLAIM_COUNTS,
+)
+from bench.scheduler import (
+    DEVICES_PER_NODE,
+    FULL,
+    LEAST_CLAIMS_PER_SECOND,
+    LEAST_PODS_PER_SECOND,
+    SHAPES,
+    with_claims,
+)
 from bench.transports import COLUMNS, DAEMON, GO, SETTLED
 
 if TYPE_CHECKING:
@@ -21,10 +32,11 @@ if TYPE_CHECKING:
 __all__ = ["CLAIMS", "main", "page"]
 
 RESULTS: Final = Path(__file__).parent / "results" / "transports.json"
+SCHEDULING_RESULTS: Final = RESULTS.with_name("scheduling.json")
 HEAD: Final = """\
 # What devplug costs
 
-<!-- Written by `make pages` from bench/results/transports.json; do not edit. -->
+<!-- Written by `make pages` from the files in bench/results; do not edit. -->
 
 A device plugin is a small thing on every node, so what counts is how much of the node it takes and how soon
 it is there. These are the daemon's figures: over its own gRPC transport and over grpcio, which carried its
@@ -34,6 +46,7 @@ measured in turns in one run, so that the same noise hits them all: a ratio mean
 
 ```console
 $ make bench ARGS="--only transports --keep bench/results/transports.json"   # measure, a few minutes
+$ make bench ARGS="--only scheduling --keep bench/results/scheduling.json"   # the sandbox's scheduler
 $ make pages                                                                 # write this page
 $ make bench CMD='./my-plugin --plugin-dir {dir} --watch {devices}'          # ours beside another plugin
 ```
@@ -52,6 +65,23 @@ LIMITS: Final = """\
 - `make bench CMD=…` puts any other plugin beside ours on your machine.
 """
 
+
+OURS: Final = "devplug"
+"""The column of what has no other beside it."""
+
+LEAST_PODS: Final = {
+    f"LeastAllocated, {FULL}": LEAST_PODS_PER_SECOND,
+    with_claims(max(CLAIM_COUNTS)): LEAST_CLAIMS_PER_SECOND,
+}
+SCHEDULER: Final = f"""\
+## The sandbox's scheduler
+
+Pods decided on in a second of processor time, whether there was a node for them or not, without the API
+around it. Nodes are empty at first and of several sizes, and some are tainted. Pods without claims have
+{SHAPES} shapes; a pod with a claim wants one device, of a class and by a request that have a selector each,
+and every second one has an alternative. Each node has {DEVICES_PER_NODE} devices, and with the most claims
+the last pods find none.
+"""
 
 # ── claims ──
 
@@ -184,16 +214,19 @@ class Run:
 
 def main() -> int:
     """Print the page; return 2 if there is no run to tell of."""
-    if not RESULTS.exists():
-        print(f"no {RESULTS}: make bench ARGS='--only transports --keep FILE'", file=sys.stderr)
-        return 2
-    print(page(Run.of_json(json.loads(RESULTS.read_text()))), end="")
+    runs = []
+    for kept in (RESULTS, SCHEDULING_RESULTS):
+        if not kept.exists():
+            print(f"no {kept}: make bench ARGS='--only {kept.stem} --keep FILE'", file=sys.stderr)
+            return 2
+        runs.append(Run.of_json(json.loads(kept.read_text())))
+    print(page(*runs), end="")
     return 0
 
 
-def page(run: Run) -> str:
-    """Return the page about a run."""
-    return "\n".join([HEAD, *_machine(run), *_figures(run), *_ways(), LIMITS])
+def page(run: Run, scheduling: Run) -> str:
+    """Return the page about a run of the transports, and one of the sandbox's scheduler."""
+    return "\n".join([HEAD, *_machine(run), *_figures(run), *_ways(), *_scheduling(scheduling), LIMITS])
 
 
 def _machine(run: Run) -> Iterator[str]:
@@ -238,6 +271,19 @@ def _ways() -> Iterator[str]:
             names = [one.name for one in CLAIMS if one.how == claim.how]
             yield f"- **{'**, **'.join(names)}**: {claim.how}"
             told = claim.how
+    yield ""
+
+
+def _scheduling(run: Run) -> Iterator[str]:
+    yield SCHEDULER
+    yield from _machine(run)
+    yield "| | target | pods a second | |"
+    yield "|---|---|---:|---|"
+    for name, kept in run.figures.items():
+        least = LEAST_PODS.get(name)
+        value = shown(run.figure(name, OURS))
+        note = "; ".join(kept["notes"].values())
+        yield f"| {name} | {f'≥ {least:,}' if least else ''} | {value} | {note} |"
     yield ""
 
 

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from bench.page import CLAIMS, RESULTS, Run, page
+from bench.page import CLAIMS, LEAST_PODS, RESULTS, SCHEDULING_RESULTS, Run, page
 from bench.transports import DAEMON, GO, GRPCIO
 
 KEPT = Run.of_json(json.loads(RESULTS.read_text()))
+SCHEDULING = Run.of_json(json.loads(SCHEDULING_RESULTS.read_text()))
 RSS = "resident (RSS), 8 devices"
 
 
@@ -20,11 +21,12 @@ def with_value(value: float | None) -> Run:
 
 
 def row(run: Run) -> str:
-    return next(line for line in page(run).splitlines() if line.startswith(f"| {RSS} |"))
+    return next(line for line in page(run, SCHEDULING).splitlines() if line.startswith(f"| {RSS} |"))
 
 
 def test_every_figure_of_the_page_is_in_the_kept_run() -> None:
     assert {claim.name for claim in CLAIMS} <= set(KEPT.figures)
+    assert set(LEAST_PODS) <= set(SCHEDULING.figures)
 
 
 @pytest.mark.parametrize(
@@ -48,5 +50,13 @@ def test_a_target_may_be_a_multiple_of_what_another_needs(
 ) -> None:
     name = "Allocate, one device, p50"
     run = replace(KEPT, figures={name: {"unit": "ms", "values": {DAEMON: ours, GO: theirs}}})
-    (line,) = (line for line in page(run).splitlines() if line.startswith(f"| {name} | ≤ 0.8 × Go |"))
+    lines = page(run, SCHEDULING).splitlines()
+    (line,) = (line for line in lines if line.startswith(f"| {name} | ≤ 0.8 × Go |"))
     assert line.endswith(f"| {outcome} |")
+
+
+def test_the_schedulers_figures_stand_beside_what_is_wanted_of_them() -> None:
+    name = "500 nodes, 5,000 claims"
+    figure = {"unit": "/s", "values": {"devplug": 1234.5}, "notes": {"devplug": "7 pods had no node"}}
+    lines = page(KEPT, replace(SCHEDULING, figures={name: figure})).splitlines()
+    assert f"| {name} | ≥ 500 | 1234.5 /s | 7 pods had no node |" in lines

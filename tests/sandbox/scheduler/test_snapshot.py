@@ -6,7 +6,18 @@ from random import Random
 
 import pytest
 
-from bench.scheduler import LEAST_PODS_PER_SECOND, PICKY, STRATEGIES, Timing, scheduling_report, shapes, timed
+from bench.scheduler import (
+    LEAST_CLAIMS_PER_SECOND,
+    LEAST_PODS_PER_SECOND,
+    PICKY,
+    STRATEGIES,
+    Timing,
+    claims_report,
+    scheduling_report,
+    shapes,
+    timed,
+    timed_with_claims,
+)
 from devplug.sandbox.scheduler.snapshot import ClusterSnapshot
 from devplug.sandbox.scheduler.types import CPU, MEMORY, PODS, Node, Shape
 from tests.sandbox.scheduler.beds import Naive, some_node, some_settings, some_shape
@@ -93,4 +104,20 @@ def test_too_few_pods_a_second_break_the_bound(times: float, *, holds: bool) -> 
     report = scheduling_report(timings, "full")
     assert [row.name for row in report.rows] == ["few", "full"]
     assert [row.figures[0].note for row in report.rows] == ["1 pods had no node", ""]
+    assert report.is_good == holds
+
+
+def test_every_pod_with_a_claim_is_decided_on() -> None:
+    """10 devices a node: the last pods find none."""
+    timing = timed_with_claims(20, 210)
+    assert timing.pods == 210
+    assert 10 <= timing.unplaced < 100
+    assert timing.pods_per_second > 0
+
+
+@pytest.mark.parametrize(("times", "holds"), [(1.1, True), (0.9, False)])
+def test_too_few_pods_with_claims_a_second_break_the_bound(times: float, *, holds: bool) -> None:
+    seconds = 1000 / (times * LEAST_CLAIMS_PER_SECOND)
+    report = claims_report({100: Timing(100, seconds / 20, 0), 1000: Timing(1000, seconds, 1)})
+    assert [row.figures[0].value for row in report.rows][2:] == [pytest.approx(2)]
     assert report.is_good == holds
