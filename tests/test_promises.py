@@ -46,8 +46,8 @@ HOMES = {
 
 
 DAEMON = (
-    *("cli/run_options.py", "daemon/", "holders/", "k8s/account.py", "k8s/client.py", "k8s/quantity.py"),
-    *("linux/", "metrics/", "plugin/", "status.py", "web/", "wire/"),
+    *("cdi/", "cli/run_options.py", "daemon/", "driver/", "holders/", "k8s/account.py", "k8s/client.py"),
+    *("k8s/quantity.py", "linux/", "metrics/", "plugin/", "status.py", "web/", "wire/"),
 )
 """What `devplug run` may load, whose values are Structs."""
 

@@ -8,9 +8,9 @@ pkg/registry/resource/utils.go); its refusal is a fault of a field.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from devplug.k8s.objects import Object, entries, part, same, text
@@ -49,7 +49,8 @@ _AUTHENTICATION: Final = "authentication.k8s.io"
 _SLICES: Final = known("resource.k8s.io/v1", "ResourceSlice")
 
 
-class Decision(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Decision:
     """Whether something is allowed, and what the authorizers say if it is not; often nothing."""
 
     is_allowed: bool
@@ -93,7 +94,8 @@ class Authorizer:
         return policy.rules_for(user, namespace)
 
 
-class Rights(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Rights:
     """What the user of one request may do; everything without an authorizer."""
 
     user: User

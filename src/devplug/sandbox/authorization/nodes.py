@@ -7,9 +7,8 @@ person who tries what a kubelet may do.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
-
-from msgspec import Struct
 
 from devplug.dra.scheduling import claim_names
 from devplug.k8s.objects import Object, text
@@ -34,7 +33,8 @@ _RULES: Final[tuple[Object, ...]] = (
 """What all nodes may do alike, of what there is here (bootstrappolicy NodeRules)."""
 
 
-class NodeView(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class NodeView:
     """The objects by which things belong to nodes."""
 
     pods: Iterable[Object] = ()

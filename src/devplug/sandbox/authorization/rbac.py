@@ -7,9 +7,8 @@ may write any: the sandbox has no escalation check.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
-
-from msgspec import Struct
 
 from devplug.k8s.objects import Object, entries, fields, text
 from devplug.kubelet.gotext import go_quoted
@@ -26,7 +25,8 @@ __all__ = ["Access", "Policy", "allows", "refusal"]
 _ANY: Final = "*"
 
 
-class Access(Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
     """One thing that a user wants to do, to a resource or to a path of the server."""
 
     verb: str
@@ -61,7 +61,8 @@ def refusal(user: User, access: Access, reason: str) -> StatusError:
     return forbidden(qualified, access.name, f"{who} {what} {where}{why}")
 
 
-class Policy(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Policy:
     """All roles and bindings, as they are kept."""
 
     cluster_roles: Iterable[Object] = ()

@@ -5,9 +5,8 @@ See apiserver authentication/serviceaccount/util.go and pkg/auth/nodeidentifier.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
-
-from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,7 +38,8 @@ _ACCOUNT: Final = "system:serviceaccount:"
 _ACCOUNTS: Final = "system:serviceaccounts"
 
 
-class User(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class User:
     """Whom a request comes from."""
 
     name: str
