@@ -8,10 +8,8 @@ pkg/registry/resource/utils.go); its refusal is a fault of a field.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
-
-from msgspec.structs import replace
 
 from devplug.k8s.objects import Object, entries, part, same, text
 from devplug.sandbox.api.errors import forbidden_field, invalid

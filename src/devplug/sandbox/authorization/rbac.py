@@ -7,7 +7,7 @@ may write any: the sandbox has no escalation check.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from devplug.k8s.objects import Object, entries, fields, text
@@ -38,7 +38,7 @@ class Access:
     namespace: str = ""
     name: str = ""
     """Empty for all objects, and for what gets its name later."""
-    fields: Mapping[str, str] = {}
+    fields: Mapping[str, str] = field(default_factory=dict)
     """The fields to which a selector limits a list, and the values that it wants them to equal."""
     path: str = ""
 

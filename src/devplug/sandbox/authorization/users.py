@@ -5,7 +5,7 @@ See apiserver authentication/serviceaccount/util.go and pkg/auth/nodeidentifier.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class User:
 
     name: str
     groups: tuple[str, ...] = ()
-    extra: Mapping[str, tuple[str, ...]] = {}
+    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """What else is known of the user, under keys."""
 
 
