@@ -1,0 +1,206 @@
+"""What passes is waited for inside a call of the kubelet; what cannot pass is refused at once."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from devplug.devices import Device
+from devplug.driver.offer import OfferedDevice
+from devplug.errors import NotReadyError
+from devplug.k8s.errors import ClusterError, RefusedError
+from devplug.kubelet.kubelet import Kubelet
+from devplug.kubelet.pods import PodPhase
+from devplug.wire.dra import PREPARE, UNPREPARE
+from devplug.wire.sockets import connected
+from tests.driver.world import DRIVER, NAMESPACE, SERIAL, Node, refusal, serving
+from tests.kubelet.dra_driver import FakeCluster, pod, running
+from tests.virtualtime import BACKEND, now
+from tests.waiting import until
+
+OLD, NEW = "11111111-2222-3333-4444-555555555555", "66666666-7777-8888-9999-aaaaaaaaaaaa"
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> object:
+    return BACKEND
+
+
+@pytest.fixture
+def node(short_dir: Path) -> Node:
+    return Node(short_dir)
+
+
+class Cluster(FakeCluster):
+    """The kubelet reads the same claims."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(claims=node.claims.objects)
+
+
+def events(kubelet: Kubelet) -> list[str]:
+    prefix = "Failed to prepare dynamic resources: prepare dynamic resources: "
+    return [event.message.removeprefix(prefix) for event in kubelet.events]
+
+
+async def test_a_hiccup_of_the_api_server_costs_the_pod_nothing(node: Node) -> None:
+    """D18: a refused prepare would cost it a minute."""
+    node.claims.allocate("c", "a")
+    driver = node.driver("a")
+    async with running(node.root, Cluster(node)) as kubelet, serving(driver):
+        await until(lambda: driver.is_registered)
+        node.claims.errors += [ClusterError("away") for _ in range(8)]
+        begin = now()
+        assert (await kubelet.run_pod(pod("u", "c"))).phase is PodPhase.RUNNING
+        assert now() - begin == pytest.approx(2.0, abs=0.1)
+
+
+async def test_an_api_server_that_stays_away_is_named_before_the_kubelet_s_deadline(node: Node) -> None:
+    node.claims.allocate("c", "a")
+    driver = node.driver("a")
+    async with running(node.root, Cluster(node)) as kubelet, serving(driver):
+        await until(lambda: driver.is_registered)
+        node.claims.errors += [ClusterError("the API server is away") for _ in range(200)]
+        begin = now()
+        await kubelet.run_pod(pod("u", "c"))
+        assert 20 <= now() - begin < 45
+        assert events(kubelet) == ["NodePrepareResources failed for ResourceClaim c: the API server is away"]
+
+
+async def test_a_device_that_settles_is_waited_for(node: Node) -> None:
+    claim = node.claims.allocate("c", "a")
+    driver = node.driver()
+    async with serving(driver):
+        await until(node.registration_socket().exists)
+        async with connected(node.socket()) as peer, asyncio.TaskGroup() as tasks:
+            call = tasks.create_task(peer.call(PREPARE["v1.DRAPlugin"], [claim]))
+            await until(lambda: node.claims.reads)
+            node.resource.prepare_errors.append(NotReadyError("settling"))
+            driver.offer.replace({"a": OfferedDevice(SERIAL, Device("a"))})
+            assert not (await call)[claim.uid].error
+    assert node.resource.prepared == [("a",), ("a",)]
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (RefusedError("the API server refuses (403)"), "the API server refuses (403)"),
+        (ValueError("a secret"), "internal error, incident "),
+    ],
+)
+async def test_what_cannot_pass_is_refused_at_once(node: Node, error: Exception, text: str) -> None:
+    claim = node.claims.allocate("c", "a")
+    async with serving(node.driver("a")):
+        await until(node.registration_socket().exists)
+        async with connected(node.socket()) as peer:
+            node.claims.errors.append(error)
+            begin = now()
+            answer = await peer.call(PREPARE["v1.DRAPlugin"], [claim])
+            assert now() - begin < 1
+            assert text in answer[claim.uid].error
+            assert "secret" not in answer[claim.uid].error
+            assert not (await peer.call(PREPARE["v1.DRAPlugin"], [claim]))[claim.uid].error
+
+
+async def test_a_resource_s_refusal_is_told_and_its_use_ends_with_the_unprepare(node: Node) -> None:
+    claim = node.claims.allocate("c", "a")
+    node.resource.prepare_errors.append(refusal())
+    async with serving(node.driver("a")):
+        await until(node.registration_socket().exists)
+        async with connected(node.socket()) as peer:
+            answer = await peer.call(PREPARE["v1.DRAPlugin"], [claim])
+            assert answer[claim.uid].error == "the device is on fire"
+            assert node.cdi_names() == []
+            await peer.call(UNPREPARE["v1.DRAPlugin"], [claim])
+    assert node.resource.released == ["a"]
+
+
+async def test_a_release_that_fails_is_tried_again_by_the_kubelet(node: Node) -> None:
+    """D27: until then the pod stays."""
+    claim = node.claims.allocate("c", "a")
+    node.resource.release_errors.append(refusal("it is still busy"))
+    async with serving(node.driver("a")):
+        await until(node.registration_socket().exists)
+        async with connected(node.socket()) as peer:
+            await peer.call(PREPARE["v1.DRAPlugin"], [claim])
+            assert await peer.call(UNPREPARE["v1.DRAPlugin"], [claim]) == {claim.uid: "it is still busy"}
+            assert node.cdi_names() == []
+            assert await peer.call(UNPREPARE["v1.DRAPlugin"], [claim]) == {claim.uid: ""}
+            assert await peer.call(UNPREPARE["v1.DRAPlugin"], [claim]) == {claim.uid: ""}
+    assert node.resource.released == ["a"]
+
+
+async def test_work_goes_on_when_the_kubelet_gives_a_call_up(node: Node) -> None:
+    """D24: after a timeout the next call finds it done."""
+    claim = node.claims.allocate("c", "a")
+    node.resource.may_go_on = asyncio.Event()
+    async with serving(node.driver("a")):
+        await until(node.registration_socket().exists)
+        async with connected(node.socket()) as peer, asyncio.TaskGroup() as tasks:
+            call = tasks.create_task(peer.call(PREPARE["v1.DRAPlugin"], [claim]))
+            await until(lambda: node.resource.prepared)
+            call.cancel()
+            await asyncio.wait((call,))
+            node.resource.may_go_on.set()
+            assert not (await peer.call(PREPARE["v1.DRAPlugin"], [claim]))[claim.uid].error
+    assert node.resource.prepared == [("a",)]
+
+
+async def test_a_device_is_never_in_two_claims_that_both_are_allocated(node: Node) -> None:
+    one, two = (node.claims.allocate(name, "a") for name in ("one", "two"))
+    async with serving(node.driver("a")):
+        await until(node.registration_socket().exists)
+        async with connected(node.socket()) as peer:
+            answer = await peer.call(PREPARE["v1.DRAPlugin"], [one, two])
+            assert answer[one.uid].error == ""
+            refused = answer[two.uid].error
+            assert refused.startswith(
+                f'device "a" is allocated to ResourceClaim {NAMESPACE}/one, too; delete'
+            )
+            node.claims.release("one")
+            assert not (await peer.call(PREPARE["v1.DRAPlugin"], [two]))[two.uid].error
+    assert node.resource.released == ["a"]
+
+
+async def test_who_shares_a_device_or_only_looks_at_it_keeps_nobody_out(node: Node) -> None:
+    """D79, D86: it is released with the last who shares it; who only looked does not count."""
+    one = node.claims.allocate("one", "a", share="s1")
+    two = node.claims.allocate("two", "a", share="s2")
+    admin = node.claims.allocate("admin", "a", admin=True)
+    async with serving(node.driver("a")):
+        await until(node.registration_socket().exists)
+        async with connected(node.socket()) as peer:
+            answer = await peer.call(PREPARE["v1.DRAPlugin"], [one, two, admin])
+            assert [answer[one.uid].devices[0].share_id, answer[two.uid].devices[0].share_id] == ["s1", "s2"]
+            assert not any(claim.error for claim in answer.values())
+            await peer.call(UNPREPARE["v1.DRAPlugin"], [one])
+            assert node.resource.released == []
+            await peer.call(UNPREPARE["v1.DRAPlugin"], [two])
+            assert node.resource.released == ["a"]
+            await peer.call(UNPREPARE["v1.DRAPlugin"], [admin])
+    assert node.resource.released == ["a"]
+    assert node.cdi_names() == []
+
+
+async def test_what_was_prepared_stays_so_and_what_is_configured_wrongly_is_refused_with_all_of_it(
+    node: Node,
+) -> None:
+    wrong: list[tuple[str, dict[str, object]]] = [
+        ("FromClass", {"colour": "red"}),
+        ("FromClaim", {"permissions": "x", "size": 1}),
+    ]
+    claim = node.claims.allocate("c", "a", parameters=wrong)
+    async with serving(node.driver("a")):
+        await until(node.registration_socket().exists)
+        async with connected(node.socket()) as peer:
+            error = (await peer.call(PREPARE["v1.DRAPlugin"], [claim]))[claim.uid].error
+            assert "config[0].opaque.parameters: colour: unknown key" in error
+            assert "config[1].opaque.parameters: size: unknown key" in error
+            assert node.resource.prepared == []
+            node.claims.allocate("c", "a", parameters=[("FromClaim", {"env": {"BAUD": "9600"}})])
+            assert not (await peer.call(PREPARE["v1.DRAPlugin"], [claim]))[claim.uid].error
+            assert "BAUD=9600" in (node.cdi / f"k8s.{DRIVER}-claim-uid-c.yaml").read_text()
+            node.claims.allocate("c", "a", parameters=wrong)
+            assert not (await peer.call(PREPARE["v1.DRAPlugin"], [claim]))[claim.uid].error
