@@ -16,8 +16,8 @@ from devplug.kubelet.pods import PodPhase
 from devplug.wire.dra import PREPARE, UNPREPARE
 from devplug.wire.pluginregistration import GET_INFO
 from devplug.wire.sockets import connected
-from tests.driver.world import DRIVER, SERIAL, Node, serving
-from tests.kubelet.dra_driver import FakeCluster, pod, running
+from tests.driver.world import DRIVER, SERIAL, Cluster, Node, events, serving
+from tests.kubelet.dra_driver import pod, running
 from tests.virtualtime import BACKEND
 from tests.waiting import until
 
@@ -32,18 +32,6 @@ def anyio_backend() -> object:
 @pytest.fixture
 def node(short_dir: Path) -> Node:
     return Node(short_dir)
-
-
-class Cluster(FakeCluster):
-    """The kubelet reads the same claims."""
-
-    def __init__(self, node: Node) -> None:
-        super().__init__(claims=node.claims.objects)
-
-
-def events(kubelet: Kubelet) -> list[str]:
-    prefix = "Failed to prepare dynamic resources: prepare dynamic resources: "
-    return [event.message.removeprefix(prefix) for event in kubelet.events]
 
 
 # ── registration ──────────────────────────────────────────────────────────────────────────────────
@@ -223,33 +211,6 @@ async def test_two_instances_share_the_claims_and_the_last_one_is_asked(node: No
         assert events(kubelet) == []
     assert node.resource.released == ["a", "b"]
     assert node.cdi_names() == []
-
-
-# ── hostile and odd requests ──────────────────────────────────────────────────────────────────────
-
-
-async def test_a_uid_that_is_a_path_is_refused_and_no_file_is_touched(node: Node) -> None:
-    victim = node.root / "victim.yaml"
-    victim.touch()
-    claim = node.claims.allocate("c", "a", uid="/../../victim")
-    async with serving(node.driver("a")):
-        await until(node.registration_socket().exists)
-        async with connected(node.socket()) as peer:
-            answer = await peer.call(PREPARE["v1.DRAPlugin"], [claim])
-            assert "is no UID of a claim" in answer[claim.uid].error
-            assert await peer.call(UNPREPARE["v1.DRAPlugin"], [claim]) == {claim.uid: ""}
-            assert await peer.call(PREPARE["v1.DRAPlugin"], []) == {}
-    assert victim.exists()
-
-
-async def test_a_cdi_folder_that_is_not_mounted_is_explained(node: Node) -> None:
-    node.cdi.rmdir()
-    claim = node.claims.allocate("c", "a")
-    async with serving(node.driver("a", cdi_folder=node.cdi / "missing")):
-        await until(node.registration_socket().exists)
-        async with connected(node.socket()) as peer:
-            answer = await peer.call(PREPARE["v1.DRAPlugin"], [claim])
-    assert "mount the host's /var/run/cdi there" in answer[claim.uid].error
 
 
 # ── health ────────────────────────────────────────────────────────────────────────────────────────

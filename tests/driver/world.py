@@ -16,7 +16,9 @@ from devplug.driver.parameters import DeviceConfig
 from devplug.errors import AllocationError
 from devplug.k8s.errors import NotThereError
 from devplug.k8s.objects import Object
+from devplug.kubelet.kubelet import Kubelet
 from devplug.wire.dra import ClaimName
+from tests.kubelet.dra_driver import FakeCluster
 
 DRIVER = "devices.example.com"
 NODE = "worker-0"
@@ -186,3 +188,16 @@ async def serving(driver: DraDriver) -> AsyncIterator[DraDriver]:
 
 def refusal(text: str = "the device is on fire") -> AllocationError:
     return AllocationError(text)
+
+
+class Cluster(FakeCluster):
+    """The cluster of a kubelet that reads a node's claims."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(claims=node.claims.objects)
+
+
+def events(kubelet: Kubelet) -> list[str]:
+    """Why claims were not prepared, as pods' events tell it."""
+    prefix = "Failed to prepare dynamic resources: prepare dynamic resources: "
+    return [event.message.removeprefix(prefix) for event in kubelet.events]

@@ -38,7 +38,7 @@ GUARDS: Final = (
         _SERVICE,
         "            if any(device.excludes(wanted) for wanted in use.devices) and still_holds(\n",
         "            if False and still_holds(\n",
-        "tests/driver/test_driver.py::test_a_device_is_never_in_two_claims_that_both_are_allocated",
+        "tests/driver/test_service.py::test_a_device_is_never_in_two_claims_that_both_are_allocated",
     ),
     Guard(
         "devices-of-another-boot",
@@ -65,6 +65,6 @@ GUARDS: Final = (
         _SERVICE,
         "            if not is_uid(claim.uid):\n",
         "            if False:\n",
-        "tests/driver/test_driver.py::test_a_uid_that_is_a_path_is_refused_and_no_file_is_touched",
+        "tests/driver/test_service.py::test_a_uid_that_is_a_path_is_refused_and_no_file_is_touched",
     ),
 )

@@ -1,4 +1,4 @@
-"""What passes is waited for inside a call of the kubelet; what cannot pass is refused at once."""
+"""What a driver answers for claims: what may pass is waited for, and a device has one user."""
 
 from __future__ import annotations
 
@@ -11,16 +11,13 @@ from devplug.devices import Device
 from devplug.driver.offer import OfferedDevice
 from devplug.errors import NotReadyError
 from devplug.k8s.errors import ClusterError, RefusedError
-from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import PodPhase
 from devplug.wire.dra import PREPARE, UNPREPARE
 from devplug.wire.sockets import connected
-from tests.driver.world import DRIVER, NAMESPACE, SERIAL, Node, refusal, serving
-from tests.kubelet.dra_driver import FakeCluster, pod, running
+from tests.driver.world import DRIVER, NAMESPACE, SERIAL, Cluster, Node, events, refusal, serving
+from tests.kubelet.dra_driver import pod, running
 from tests.virtualtime import BACKEND, now
 from tests.waiting import until
-
-OLD, NEW = "11111111-2222-3333-4444-555555555555", "66666666-7777-8888-9999-aaaaaaaaaaaa"
 
 
 @pytest.fixture(scope="module")
@@ -33,16 +30,7 @@ def node(short_dir: Path) -> Node:
     return Node(short_dir)
 
 
-class Cluster(FakeCluster):
-    """The kubelet reads the same claims."""
-
-    def __init__(self, node: Node) -> None:
-        super().__init__(claims=node.claims.objects)
-
-
-def events(kubelet: Kubelet) -> list[str]:
-    prefix = "Failed to prepare dynamic resources: prepare dynamic resources: "
-    return [event.message.removeprefix(prefix) for event in kubelet.events]
+# ── what passes is waited for, what does not is refused ───────────────────────────────────────────
 
 
 async def test_a_hiccup_of_the_api_server_costs_the_pod_nothing(node: Node) -> None:
@@ -148,6 +136,39 @@ async def test_work_goes_on_when_the_kubelet_gives_a_call_up(node: Node) -> None
     assert node.resource.prepared == [("a",)]
 
 
+async def test_a_claim_that_takes_long_holds_no_other_one_up(node: Node) -> None:
+    slow, quick = node.claims.allocate("slow", "a"), node.claims.allocate("quick", "b")
+    node.resource.may_go_on = asyncio.Event()
+    async with serving(node.driver("a", "b")):
+        await until(node.registration_socket().exists)
+        async with connected(node.socket()) as peer, asyncio.TaskGroup() as tasks:
+            first = tasks.create_task(peer.call(PREPARE["v1.DRAPlugin"], [slow]))
+            await until(lambda: node.resource.prepared)
+            again = tasks.create_task(peer.call(PREPARE["v1.DRAPlugin"], [slow]))
+            may_go_on, node.resource.may_go_on = node.resource.may_go_on, None
+            assert not (await peer.call(PREPARE["v1.DRAPlugin"], [quick]))[quick.uid].error
+            assert not first.done()
+            may_go_on.set()
+            assert await first == await again
+    assert node.resource.prepared == [("a",), ("b",)]
+
+
+async def test_a_driver_that_is_told_to_end_finishes_its_work(node: Node) -> None:
+    claim = node.claims.allocate("c", "a")
+    node.resource.may_go_on = asyncio.Event()
+    async with asyncio.TaskGroup() as tasks:
+        life = tasks.create_task(node.driver("a").run())
+        await until(node.registration_socket().exists)
+        async with connected(node.socket()) as peer:
+            call = tasks.create_task(peer.call(PREPARE["v1.DRAPlugin"], [claim]))
+            await until(lambda: node.resource.prepared)
+            life.cancel()
+            await until(lambda: not node.registration_socket().exists())
+            node.resource.may_go_on.set()
+            assert not (await call)[claim.uid].error
+    assert node.cdi_names() == [f"k8s.{DRIVER}-claim-uid-c.yaml"]
+
+
 async def test_a_device_is_never_in_two_claims_that_both_are_allocated(node: Node) -> None:
     one, two = (node.claims.allocate(name, "a") for name in ("one", "two"))
     async with serving(node.driver("a")):
@@ -204,3 +225,30 @@ async def test_what_was_prepared_stays_so_and_what_is_configured_wrongly_is_refu
             assert "BAUD=9600" in (node.cdi / f"k8s.{DRIVER}-claim-uid-c.yaml").read_text()
             node.claims.allocate("c", "a", parameters=wrong)
             assert not (await peer.call(PREPARE["v1.DRAPlugin"], [claim]))[claim.uid].error
+
+
+# ── hostile and odd requests ──────────────────────────────────────────────────────────────────────
+
+
+async def test_a_uid_that_is_a_path_is_refused_and_no_file_is_touched(node: Node) -> None:
+    victim = node.root / "victim.yaml"
+    victim.touch()
+    claim = node.claims.allocate("c", "a", uid="/../../victim")
+    async with serving(node.driver("a")):
+        await until(node.registration_socket().exists)
+        async with connected(node.socket()) as peer:
+            answer = await peer.call(PREPARE["v1.DRAPlugin"], [claim])
+            assert "is no UID of a claim" in answer[claim.uid].error
+            assert await peer.call(UNPREPARE["v1.DRAPlugin"], [claim]) == {claim.uid: ""}
+            assert await peer.call(PREPARE["v1.DRAPlugin"], []) == {}
+    assert victim.exists()
+
+
+async def test_a_cdi_folder_that_is_not_mounted_is_explained(node: Node) -> None:
+    node.cdi.rmdir()
+    claim = node.claims.allocate("c", "a")
+    async with serving(node.driver("a", cdi_folder=node.cdi / "missing")):
+        await until(node.registration_socket().exists)
+        async with connected(node.socket()) as peer:
+            answer = await peer.call(PREPARE["v1.DRAPlugin"], [claim])
+    assert "mount the host's /var/run/cdi there" in answer[claim.uid].error
