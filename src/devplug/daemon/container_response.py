@@ -21,6 +21,7 @@ from devplug.errors import InvalidRequestError, PluginError, UnhealthyDeviceErro
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from devplug.attributes import AttributeValue
     from devplug.daemon.config.types import ChildNodes, Expose, Resource
     from devplug.daemon.sources.device import HostDevice, HostDeviceNode
 
@@ -185,11 +186,13 @@ def with_room_for_replicas(found: HostDevice, replicas: int) -> HostDevice:
     return replace(found, name=f"{found.name[: room - 11]}-{digest}")
 
 
-def devices_of(found: HostDevice, resource: Resource, health: Health) -> tuple[Device, ...]:
+def devices_of(
+    found: HostDevice, resource: Resource, health: Health, attributes: Mapping[str, AttributeValue]
+) -> tuple[Device, ...]:
     """Return what is advertised of a found device: itself, or each of its replicas."""
     numa_nodes = () if found.numa_node is None else (found.numa_node,)
     return tuple(
-        Device(id_, health=health, numa_nodes=numa_nodes)
+        Device(id_, health=health, numa_nodes=numa_nodes, attributes=attributes)
         for id_ in device_ids(found.name, resource.share.replicas)
     )
 

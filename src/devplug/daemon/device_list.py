@@ -19,6 +19,7 @@ from devplug.daemon.container_response import (
     found_name,
     missing_node_of,
 )
+from devplug.daemon.device_attributes import attributes_of
 from devplug.daemon.sources.device import HostDevice
 from devplug.devices import Device, Health, HealthState
 from devplug.errors import PluginError
@@ -141,10 +142,15 @@ class _Made(Struct):
 
 
 class DeviceList:
-    """The devices of one resource, from one list to the next; lives as long as the resource is served."""
+    """The devices of one resource, from one list to the next; lives as long as the resource is served.
 
-    def __init__(self, resource: Resource) -> None:
+    Devices have attributes if `has_attributes`: claims select by them, and a device plugin's kubelet never
+    sees them.
+    """
+
+    def __init__(self, resource: Resource, *, has_attributes: bool = False) -> None:
         self._resource = resource
+        self._has_attributes = has_attributes
         self._made: dict[str, _Made] = {}
         self.known: dict[str, KnownDevice] = {}
         """By name: devices that are present, and those that were."""
@@ -237,7 +243,8 @@ class DeviceList:
         health = self._health(known, lack, scan, blocked)
         if last is not None and last.health == health:
             return last
-        return _Made(known, health, devices_of(known.found, self._resource, health), lack)
+        attributes = attributes_of(known.found) if self._has_attributes else {}
+        return _Made(known, health, devices_of(known.found, self._resource, health, attributes), lack)
 
     def _health(
         self, known: KnownDevice, lack: str | None, scan: ScanResult, blocked: Mapping[str, str]
