@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 
 from devplug import __version__
 from devplug.cli.commands import commands
+from devplug.cli.startup import uncollected
 from tests.cli.programs import devplug
 
 
@@ -75,3 +77,14 @@ def test_other_shells_get_a_script_of_theirs(shell: str) -> None:
         [PROGRAM, "completion", shell], capture_output=True, text=True, check=True, timeout=30
     )
     assert f"_DEVPLUG_COMPLETE={shell}_complete" in done.stdout
+
+
+def test_the_garbage_collector_never_looks_through_what_was_loaded_uncollected() -> None:
+    try:
+        with uncollected():
+            assert not gc.isenabled()
+            loaded: list[object] = [[]]
+        assert gc.isenabled()
+        assert all(one is not loaded for one in gc.get_objects())
+    finally:
+        gc.unfreeze()

@@ -6,15 +6,15 @@ import gc
 import os
 import sys
 
-from devplug.cli.daemon_start import start_daemon
-from devplug.cli.exits import exit_code_of
-from devplug.cli.run_options import plain_options
+from devplug.cli.startup import uncollected
 
 __all__ = ["main"]
 
 
 def main() -> None:
     """Run the command line and end the process with its exit code."""
+    with uncollected():
+        from devplug.cli.exits import exit_code_of
     code = exit_code_of(_code)
     # Or the interpreter looks through all objects before it ends: most of the work of a daemon's end, which a
     # pod with few CPU shares does slowly on a busy node.
@@ -23,6 +23,9 @@ def main() -> None:
 
 
 def _code() -> int | None:
+    with uncollected():
+        from devplug.cli.daemon_start import start_daemon
+        from devplug.cli.run_options import plain_options
     options = plain_options(sys.argv[1:], os.environ)
     if options is not None:
         return start_daemon(options)
