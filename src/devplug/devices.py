@@ -28,7 +28,6 @@ __all__ = [
     "DEVICE_ID_LIMIT_BYTES",
     "HEALTHY",
     "UNHEALTHY",
-    "Allocation",
     "ContainerResponse",
     "Device",
     "DeviceNode",
@@ -387,14 +386,3 @@ def _clashes(what: str, pairs: Sequence[tuple[str, str]]) -> Iterator[str]:
         first = taken.setdefault(container_path, host_path)
         if first != host_path:
             yield f"two {what} want {quoted(container_path)}: {quoted(first)} and {quoted(host_path)}"
-
-
-@dataclass(frozen=True, slots=True)
-class Allocation:
-    """Which devices of one resource one container holds, and the plugin's response: one flat record."""
-
-    pod_uid: str
-    container_name: str
-    resource_name: str
-    device_ids: tuple[str, ...]
-    container_response: ContainerResponse

@@ -23,9 +23,6 @@ UNWANTED = re.compile(
 DATACLASSES = {
     "devplug.daemon.config.templates",
     "devplug.devices",
-    "devplug.errors",
-    "devplug.wire.handlers",
-    "devplug.wire.listener",
 }
 """Who may have some: each takes more of a start than the module around it. The others have Structs."""
 

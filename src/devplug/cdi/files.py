@@ -37,7 +37,8 @@ CDI_FOLDER: Final = Path("/var/run/cdi")
 SIZE_LIMIT_BYTES: Final = 16 * 1024 * 1024
 """More than a thousand devices with all they can have; a longer file is not ours."""
 
-_REMAINS: Final = re.compile(r"\.devplug-[0-9a-f]{12}-\d+-[0-9a-f]{8}\.tmp")
+# As a text: `re` compiles it at its first use, which most daemons never have.
+_REMAINS: Final = r"\.devplug-[0-9a-f]{12}-\d+-[0-9a-f]{8}\.tmp"
 _ADVICE: Final = {
     errno.ENOENT: "mount the host's /var/run/cdi there (hostPath, DirectoryOrCreate)",
     errno.ENOTDIR: "mount the host's /var/run/cdi there (hostPath, DirectoryOrCreate)",
@@ -51,7 +52,7 @@ _ADVICE: Final = {
 
 def is_remains(name: str) -> bool:
     """Whether a file name is one that `write_locked` writes under before the file gets its own."""
-    return _REMAINS.fullmatch(name) is not None
+    return re.fullmatch(_REMAINS, name) is not None
 
 
 def write_locked(folder: Path, name: str, mark: str, content: bytes) -> int:

@@ -45,9 +45,10 @@ VENDOR_LIMIT: Final = 253
 ID_LIMIT: Final = 2**32 - 1
 MODE_LIMIT: Final = 0o777
 
-_VENDOR: Final = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
-_CLASS: Final = re.compile(r"[A-Za-z]([A-Za-z0-9._-]*[A-Za-z0-9])?")
-_DEVICE_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._:-]*[A-Za-z0-9])?")
+# Patterns as texts: `re` compiles and keeps them at their first use, which most daemons never have.
+_VENDOR: Final = r"[a-z]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*"
+_CLASS: Final = r"[A-Za-z]([A-Za-z0-9._-]*[A-Za-z0-9])?"
+_DEVICE_NAME: Final = r"[A-Za-z0-9]([A-Za-z0-9._:-]*[A-Za-z0-9])?"
 
 VENDOR_PREFIX: Final = "devplug."
 """Before the domain of the resource: 252 characters at most, of the 253 that a vendor may have."""
@@ -59,7 +60,7 @@ DEVICE_NAME_LIMIT: Final = 80
 """A device ID of 63 characters and a hash; CDI itself sets no limit."""
 
 _HASH_LENGTH: Final = 16
-_HASHED: Final = re.compile(rf"-[0-9a-f]{{{_HASH_LENGTH}}}\Z")
+_HASHED: Final = rf"-[0-9a-f]{{{_HASH_LENGTH}}}\Z"
 _NO_ENVS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -129,7 +130,7 @@ def kind_of(resource_name: str) -> str:
     """
     domain, _, kind = resource_name.partition("/")
     tame = re.sub(r"[^A-Za-z0-9_-]", "_", kind)
-    if tame != kind or not _is_class(kind) or _HASHED.search(kind):
+    if tame != kind or not _is_class(kind) or re.search(_HASHED, kind):
         tame = _hashed(tame if tame[:1].isalpha() else f"x{tame}", kind, CLASS_LIMIT)
     return f"{VENDOR_PREFIX}{domain}/{tame}"
 
@@ -140,7 +141,7 @@ def device_name(device_id: str) -> str:
     The same for ever, and different IDs have different names (64 bits). What already looks hashed is hashed
     again, so that no ID can take the name of another.
     """
-    is_name = _is_device_name(device_id) and not _HASHED.search(device_id)
+    is_name = _is_device_name(device_id) and not re.search(_HASHED, device_id)
     if is_name and len(device_id) <= DEVICE_NAME_LIMIT:
         return device_id
     tame = re.sub(r"[^A-Za-z0-9._:-]", "_", device_id).lstrip("._:-")
@@ -217,7 +218,7 @@ class _File(msgspec.Struct, rename="camel"):
     devices: list[_Device]
 
 
-_JSON_STRING: Final = re.compile(r"[^ -~\U00010000-\U0010ffff]")
+_JSON_STRING: Final = r"[^ -~\U00010000-\U0010ffff]"
 """What must be escaped, because readers take the JSON as YAML: it forbids DEL and others in a file, takes
 U+2028 for the end of a line, and does not put two escaped surrogates together again."""
 
@@ -236,7 +237,7 @@ def text(spec: CdiSpec) -> str:
 
 def _escaped(value: object) -> str:
     encoded = msgspec.json.encode(value).decode()
-    return _JSON_STRING.sub(lambda found: f"\\u{ord(found.group()):04x}", encoded)
+    return re.sub(_JSON_STRING, lambda found: f"\\u{ord(found.group()):04x}", encoded)
 
 
 def _edits(device: CdiDevice) -> _Edits:
@@ -295,12 +296,12 @@ def _envs(lines: Iterable[str]) -> Mapping[str, str]:
 
 def _is_class(name: str) -> bool:
     """Whether `name` can be a class: the second half of a kind."""
-    return NAME_LEAST <= len(name) <= CLASS_LIMIT and _CLASS.fullmatch(name) is not None
+    return NAME_LEAST <= len(name) <= CLASS_LIMIT and re.fullmatch(_CLASS, name) is not None
 
 
 def _is_device_name(name: str) -> bool:
     """Whether `name` can be the name of a device within its kind."""
-    return len(name) >= NAME_LEAST and _DEVICE_NAME.fullmatch(name) is not None
+    return len(name) >= NAME_LEAST and re.fullmatch(_DEVICE_NAME, name) is not None
 
 
 def faults(spec: CdiSpec) -> list[str]:
@@ -332,7 +333,7 @@ def kind_faults(kind: str) -> Iterator[str]:
     if not slash:
         yield f"kind {quoted(kind)} needs a vendor and a class, as in example.com/fpga"
         return
-    if not _VENDOR.fullmatch(vendor) or not NAME_LEAST <= len(vendor) <= VENDOR_LIMIT:
+    if not re.fullmatch(_VENDOR, vendor) or not NAME_LEAST <= len(vendor) <= VENDOR_LIMIT:
         yield (
             f"vendor {quoted(vendor)} must be a domain of {NAME_LEAST} to {VENDOR_LIMIT} characters "
             "that starts with a letter"

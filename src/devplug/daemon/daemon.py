@@ -17,10 +17,8 @@ from msgspec import Struct
 
 from devplug.cdi.spec import kind_of
 from devplug.daemon.cdi.resource_spec import names_that_are_held
-from devplug.daemon.cluster import ClusterError, extended_resource_names, label_changes
 from devplug.daemon.container_response import found_name
 from devplug.daemon.placement import claimed_twice, placement_of
-from devplug.daemon.preference import Candidate, preferred
 from devplug.daemon.resource import ConfiguredPlugin
 from devplug.daemon.sources.hardware import numa_distances
 from devplug.errors import KubeletError, PluginError
@@ -32,6 +30,7 @@ if TYPE_CHECKING:
 
     from devplug.daemon.config.types import Config, Resource
     from devplug.daemon.context import DaemonContext
+    from devplug.daemon.preference import Candidate
     from devplug.devices import Device
     from devplug.errors import DevplugError
     from devplug.holders.holders import Holders
@@ -71,6 +70,8 @@ class PreferringPlugin(ConfiguredPlugin):
         self, available: Sequence[Device], must_include: Sequence[Device], size: int, /
     ) -> Sequence[Device]:
         """Return the devices that go best together, as `prefer` of the file says."""
+        from devplug.daemon.preference import preferred
+
         by_id = {device.id: device for device in (*must_include, *available)}
         chosen = preferred(
             self.resource.prefer,
@@ -87,6 +88,8 @@ class PreferringPlugin(ConfiguredPlugin):
         return [by_id[device_id] for device_id in chosen]
 
     def _candidate(self, device_id: str, numa_nodes: tuple[int, ...]) -> Candidate:
+        from devplug.daemon.preference import Candidate
+
         name = found_name(device_id, self.resource.share.replicas)
         known = self.listing.known.get(name)
         if known is None:
@@ -152,6 +155,8 @@ class Daemon:
 
     async def _follow_labels(self) -> None:
         """Apply the configuration again whenever the labels of this machine's Node change."""
+        from devplug.daemon.cluster import label_changes
+
         async with aclosing(label_changes(self.node_name)) as changes:
             async for labels in changes:
                 is_first, self._labels = self._labels is None, labels
@@ -168,6 +173,8 @@ class Daemon:
                     await self._warn_of_device_classes()
 
     async def _warn_of_device_classes(self) -> None:
+        from devplug.daemon.cluster import ClusterError, extended_resource_names
+
         try:
             claimed = await extended_resource_names()
         except ClusterError as error:

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
 
-from devplug.daemon.commands import command_arguments, command_environment, run_command
 from devplug.daemon.config.templates import Missing, Writing, render_one
 from devplug.daemon.health_rules import (
     Judgement,
@@ -335,6 +334,8 @@ class Prober:
             return Reading.unknown(f"the check failed: {error!r}")
 
     async def _command(self, command: HealthCommand, found: HostDevice, timeout_seconds: float) -> Reading:
+        from devplug.daemon.commands import command_arguments, command_environment, run_command
+
         arguments = command_arguments(command.command, found)
         if isinstance(arguments, Missing):
             return Reading.unknown(arguments.reason)

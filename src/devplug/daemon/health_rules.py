@@ -38,7 +38,8 @@ REASON_LIMIT_BYTES: Final = 100
 WATCHDOG_NUMBER: Final = (10, 130)
 """/dev/watchdog, the misc device; /dev/watchdog0 and on have a major of their own (devices.txt)."""
 
-_NUMBER: Final = re.compile(
+# A pattern as text: `re` compiles and keeps it at its first use, which most daemons never have.
+_NUMBER: Final = (
     r"([+-]?)(?:(0[xX][0-9a-fA-F]+)|([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?))(?:%|[ \t]+[^0-9\s].*)?"
 )
 
@@ -156,7 +157,7 @@ def is_watchdog(node: HostDeviceNode, subsystem: str) -> bool:
 
 def _number(text: str) -> float | None:
     """Return the one number in `text`, a unit behind it left out, or None."""
-    if not (found := _NUMBER.fullmatch(text)):
+    if not (found := re.fullmatch(_NUMBER, text)):
         return None
     sign, hexadecimal, decimal = found.groups()
     size = float(int(hexadecimal, 16)) if hexadecimal else float(decimal)

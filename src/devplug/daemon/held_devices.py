@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from devplug.backoff import backoff_seconds
-from devplug.daemon.commands import command_arguments, command_environment, run_command
 from devplug.daemon.config.templates import Missing
 from devplug.daemon.container_response import found_name
 from devplug.daemon.sources.device import HostDevice
@@ -275,6 +274,8 @@ class HeldDevices:
 
     async def _command(self, command: TimedCommand, found: HostDevice, key: str) -> str:
         """Run a command of the file for one device; return why it failed, or ""."""
+        from devplug.daemon.commands import command_arguments, command_environment, run_command
+
         arguments = command_arguments(command.command, found)
         if isinstance(arguments, Missing):
             fault = f"{key}: {arguments.reason}"

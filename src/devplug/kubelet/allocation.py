@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from devplug.devices import Allocation
 from devplug.errors import AllocationError, KubeletCrashError
 from devplug.kubelet.checkpoint import CheckpointEntry, Part, assembled
 from devplug.kubelet.gotext import go_quoted
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NO_NUMA_NODE",
+    "Allocation",
     "Assignment",
     "CheckpointWriter",
     "DeviceAllocations",
@@ -38,6 +38,17 @@ __all__ = [
 
 NO_NUMA_NODE: Final = -1
 """The key of devices without topology (checkpoint.go nodeWithoutTopology)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """Which devices of one resource one container holds, and the plugin's response: one flat record."""
+
+    pod_uid: str
+    container_name: str
+    resource_name: str
+    device_ids: tuple[str, ...]
+    container_response: ContainerResponse
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from typing import Self
 
-    from devplug.devices import Allocation, StrPath
+    from devplug.devices import StrPath
+    from devplug.kubelet.allocation import Allocation
     from devplug.kubelet.changes import Change
     from devplug.kubelet.devicemanager import DeviceManager
     from devplug.kubelet.dra.manager import DraManager

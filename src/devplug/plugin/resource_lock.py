@@ -37,7 +37,8 @@ LOCK_FOLDER: Final = ".devplug"
 _RANDOM: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 """What the random part of a socket's name is made of; in a container each daemon has the same PID."""
 
-_MADE: Final = re.compile(r"(devplug-[0-9a-f]{12})-[0-9]+-[0-9a-z]{5}\.sock")
+# A pattern as text: `re` compiles and keeps it at its first use, which most daemons never have.
+_MADE: Final = r"(devplug-[0-9a-f]{12})-[0-9]+-[0-9a-z]{5}\.sock"
 
 
 def _mark(resource_name: str) -> str:
@@ -66,7 +67,7 @@ def new_socket_name(resource_name: str) -> str:
 
 def is_of_another_name(file_name: str, resource_name: str) -> bool:
     """Whether a socket's file name is one that we make for another resource name than this."""
-    made = _MADE.fullmatch(file_name)
+    made = re.fullmatch(_MADE, file_name)
     return made is not None and made[1] != _mark(resource_name)
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Self
 
-    from devplug.devices import Allocation
+    from devplug.kubelet.allocation import Allocation
     from devplug.kubelet.pods import Event, PodStatus
     from devplug.plugin.contract import DevicePlugin
     from devplug.plugin.environment import Registration

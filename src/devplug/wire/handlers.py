@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import secrets
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
@@ -52,25 +51,29 @@ def stream(
     return Binding(method, handler)
 
 
-@dataclass(slots=True)
 class Handlers:
-    """All methods of a server; servers that follow each other on one path share it."""
+    """All methods of a server; servers that follow each other on one path share it.
 
-    bindings: tuple[Binding, ...]
-    receive_limit_bytes: int
-    send_limit_bytes: int
-    """A larger answer is refused here, with its size; the other end could not receive it."""
-    admit_call: Callable[[], None] | None
-    """Called before each call with one answer; raises to refuse it.
-
-    Streams, unknown methods and requests that cannot be decoded never get there, as in Go's gRPC, where the
-    kubelet's limit is a unary interceptor.
+    An answer over `send_limit_bytes` is refused here, with its size; the other end could not receive it.
+    `admit_call` is called before each call with one answer, and raises to refuse it. Streams, unknown methods
+    and requests that cannot be decoded never get there, as in Go's gRPC, where the kubelet's limit is a unary
+    interceptor.
     """
-    connections_limit: int = CONNECTIONS_LIMIT
-    _by_path: dict[str, Binding] = field(init=False)
 
-    def __post_init__(self) -> None:
-        self._by_path = {binding.method.path: binding for binding in self.bindings}
+    def __init__(
+        self,
+        bindings: tuple[Binding, ...],
+        receive_limit_bytes: int,
+        send_limit_bytes: int,
+        admit_call: Callable[[], None] | None,
+        connections_limit: int = CONNECTIONS_LIMIT,
+    ) -> None:
+        self.bindings = bindings
+        self.receive_limit_bytes = receive_limit_bytes
+        self.send_limit_bytes = send_limit_bytes
+        self.admit_call = admit_call
+        self.connections_limit = connections_limit
+        self._by_path = {binding.method.path: binding for binding in bindings}
 
     def find(self, path: str) -> Binding | None:
         """Return the binding of a path; None if there is none."""

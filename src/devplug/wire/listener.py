@@ -6,7 +6,6 @@ import asyncio
 import os
 import secrets
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from devplug.errors import KubeletError, PluginError
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from devplug.wire.transport import Server
+    from devplug.wire.values import SocketIdentity
 
 __all__ = ["Listener"]
 
@@ -31,7 +31,6 @@ SUCCESSOR_SECONDS: Final = 0.02
 """How long another process's socket is left at our path: that process may be about to end this one."""
 
 
-@dataclass(slots=True)
 class Listener:
     """A server on one Unix socket, and the owner of the socket's file.
 
@@ -47,18 +46,27 @@ class Listener:
     simulations overrides them.
     """
 
-    path: Path
-    bindings: tuple[Binding, ...]
-    receive_limit_bytes: int = PLUGIN_RECEIVE_LIMIT_BYTES
-    send_limit_bytes: int = KUBELET_RECEIVE_LIMIT_BYTES
-    admit_call: Callable[[], None] | None = None
-    by_rename: bool = False
-    """Whether watchers of the folder see the socket moved in, as the kubelet does with that of pod-resources
-    (cri-client util_unix.go), and not made.
-    """
-    connections_limit: int = CONNECTIONS_LIMIT
-    _servers: list[Server] = field(default_factory=list, init=False)
-    _identity: tuple[int, int, int] | None = field(default=None, init=False)
+    def __init__(
+        self,
+        path: Path,
+        bindings: tuple[Binding, ...],
+        *,
+        receive_limit_bytes: int = PLUGIN_RECEIVE_LIMIT_BYTES,
+        send_limit_bytes: int = KUBELET_RECEIVE_LIMIT_BYTES,
+        admit_call: Callable[[], None] | None = None,
+        by_rename: bool = False,
+        connections_limit: int = CONNECTIONS_LIMIT,
+    ) -> None:
+        self.path = path
+        self.bindings = bindings
+        self.by_rename = by_rename
+        """Whether watchers of the folder see the socket moved in, as the kubelet does with that of
+        pod-resources (cri-client util_unix.go), and not made."""
+        self._handlers = Handlers(
+            bindings, receive_limit_bytes, send_limit_bytes, admit_call, connections_limit
+        )
+        self._servers: list[Server] = []
+        self._identity: SocketIdentity | None = None
 
     def is_bound(self) -> bool:
         """Whether the file at `path` is the socket that this listener made last."""
@@ -121,16 +129,9 @@ class Listener:
 
     async def _start(self, path: Path) -> Server:
         """Listen at `path`. Raises `KubeletError` if the folder does not take the socket."""
-        handlers = Handlers(
-            self.bindings,
-            self.receive_limit_bytes,
-            self.send_limit_bytes,
-            self.admit_call,
-            self.connections_limit,
-        )
-        return await server_transport().serve(path, handlers)
+        return await server_transport().serve(path, self._handlers)
 
-    def _identity_at(self, path: Path) -> tuple[int, int, int] | None:
+    def _identity_at(self, path: Path) -> SocketIdentity | None:
         """Return the identity of the file at `path`; None if there is none."""
         return socket_identity(path)
 

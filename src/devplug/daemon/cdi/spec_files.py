@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = ["CdiFolder", "file_name"]
 
-_OURS: Final = re.compile(r"devplug\.[A-Za-z0-9._-]+-[0-9a-f]{12}\.json")
+# A pattern as a text: `re` compiles and keeps it at its first use, which most daemons never have.
+_OURS: Final = r"devplug\.[A-Za-z0-9._-]+-[0-9a-f]{12}\.json"
 
 logger = logging.getLogger(__name__)
 
@@ -110,7 +111,7 @@ class CdiFolder:
             except FileNotFoundError:
                 return []
             remains = [name for name in names if is_remains(name)]
-            stale = [name for name in names if _OURS.fullmatch(name)]
+            stale = [name for name in names if re.fullmatch(_OURS, name)]
             removed = [name for name in remains if self._remove(name)]
             for name in stale:
                 spec = self._spec(name)

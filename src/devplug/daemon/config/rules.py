@@ -33,18 +33,19 @@ ENV_VALUE_LIMIT_BYTES: Final = 32 * 1024
 ANNOTATIONS_LIMIT_BYTES: Final = 256 * 1024
 """What Kubernetes takes for all annotations of an object."""
 
-_ENV_NAME_WRONG: Final = re.compile(r"[^!-<>-~]")
-_ANNOTATION_NAME: Final = re.compile(
-    r"(?:[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?",
+# Patterns as texts: `re` compiles and keeps them at their first use, which most daemons never have.
+_ENV_NAME_WRONG: Final = r"[^!-<>-~]"
+_ANNOTATION_NAME: Final = (
+    r"(?:[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 )
 _NODELESS_KINDS: Final = frozenset({"static", "net"})
 _CHILDLESS_KINDS: Final = frozenset({"path", "bundle", "static", "net"})
 
-_NOT_IN_IDS: Final = re.compile(r"[^A-Za-z0-9._:@+-]")
+_NOT_IN_IDS: Final = r"[^A-Za-z0-9._:@+-]"
 
 # Kubernetes: apimachinery, pkg/util/validation/validation.go, IsQualifiedName and IsValidLabelValue.
-_LABEL_NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
-_LABEL_DOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_LABEL_NAME: Final = r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
+_LABEL_DOMAIN: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 _LABEL_NAME_LIMIT: Final = 63
 _LABEL_DOMAIN_LIMIT: Final = 253
 
@@ -168,7 +169,7 @@ def _env_findings(
 def _env_name_fault(name: Template) -> str | None:
     if not name.source:
         return "the name of the variable is empty"
-    if wrong := _ENV_NAME_WRONG.search(name.literal):
+    if wrong := re.search(_ENV_NAME_WRONG, name.literal):
         return f"{quoted(wrong.group())} cannot stand in the name of a variable"
     if not isinstance(name.parts[0], str):
         return f"the name {quoted(name)} must start with a letter, as in PORT_{name.variables[0]}"
@@ -185,7 +186,7 @@ def _is_for_the_loader(name: Template) -> bool:
 
 def _annotation_findings(annotations: Mapping[str, Template], at: Keys, kind: str) -> Iterator[Finding]:
     for name, value in annotations.items():
-        if not _ANNOTATION_NAME.fullmatch(name):
+        if not re.fullmatch(_ANNOTATION_NAME, name):
             message = f"{quoted(name)} is not an annotation's name; write one such as example.com/ports"
             yield Finding((*at, name), message)
         for fault in template_faults(value, kind, TemplatePlace.ALL):
@@ -237,7 +238,7 @@ def _id_findings(resource: Resource, at: Keys) -> Iterator[Finding]:
         return
     for fault in template_faults(template, discover.kind, TemplatePlace.ID):
         yield Finding((*at, "id"), fault)
-    if wrong := _NOT_IN_IDS.search(template.literal):
+    if wrong := re.search(_NOT_IN_IDS, template.literal):
         message = f"{quoted(wrong.group())} cannot stand in a device ID; use letters, digits and ._:@+-"
         yield Finding((*at, "id"), message)
     if not template.variables and discover.kind and may_be_several(resource):
@@ -331,12 +332,12 @@ def selector_faults(selector: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 def _label_key_fault(key: str) -> str:
     domain, slash, name = key.rpartition("/")
-    if slash and (len(domain) > _LABEL_DOMAIN_LIMIT or not _LABEL_DOMAIN.fullmatch(domain)):
+    if slash and (len(domain) > _LABEL_DOMAIN_LIMIT or not re.fullmatch(_LABEL_DOMAIN, domain)):
         return (
             f"{quoted(domain)} cannot stand before the / of a label; "
             f"write a domain in small letters, at most {_LABEL_DOMAIN_LIMIT} of them"
         )
-    if len(name) > _LABEL_NAME_LIMIT or not _LABEL_NAME.fullmatch(name):
+    if len(name) > _LABEL_NAME_LIMIT or not re.fullmatch(_LABEL_NAME, name):
         return (
             f"{quoted(name)} is not the name of a label; write 1 to {_LABEL_NAME_LIMIT} letters, digits and "
             "-_. that begin and end with a letter or digit"
@@ -345,7 +346,7 @@ def _label_key_fault(key: str) -> str:
 
 
 def _label_value_fault(value: str) -> str:
-    if value and (len(value) > _LABEL_NAME_LIMIT or not _LABEL_NAME.fullmatch(value)):
+    if value and (len(value) > _LABEL_NAME_LIMIT or not re.fullmatch(_LABEL_NAME, value)):
         return (
             f"{quoted(value)} is not a value that a label can have, and no glob; write at most "
             f"{_LABEL_NAME_LIMIT} letters, digits and -_. that begin and end with a letter or digit"
