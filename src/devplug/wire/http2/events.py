@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
+
+from msgspec import Struct
 
 __all__ = [
     "ConnectionEnded",
@@ -21,18 +23,18 @@ Field: TypeAlias = tuple[bytes, bytes]
 """The name and value of a header."""
 
 
-class SettingsReceived(NamedTuple):
+class SettingsReceived(Struct, frozen=True):
     """The other end has sent SETTINGS: its first, or others."""
 
 
-class HeadersReceived(NamedTuple):
+class HeadersReceived(Struct, frozen=True):
     """For a server, the header fields of a request; for a client, those of the final response."""
 
     stream_id: int
     fields: tuple[Field, ...]
 
 
-class DataReceived(NamedTuple):
+class DataReceived(Struct, frozen=True):
     """A piece of content. Its reader has to call `Connection.give_back(stream_id, size)`."""
 
     stream_id: int
@@ -40,20 +42,20 @@ class DataReceived(NamedTuple):
     size: int
 
 
-class TrailersReceived(NamedTuple):
+class TrailersReceived(Struct, frozen=True):
     """The header fields after the content, with which the stream ends."""
 
     stream_id: int
     fields: tuple[Field, ...]
 
 
-class StreamEnded(NamedTuple):
+class StreamEnded(Struct, frozen=True):
     """The other end has ended its side of a stream."""
 
     stream_id: int
 
 
-class StreamReset(NamedTuple):
+class StreamReset(Struct, frozen=True):
     """A stream was reset, by the other end or here because of an error of the other end."""
 
     stream_id: int
@@ -62,7 +64,7 @@ class StreamReset(NamedTuple):
     """The error that was found here; empty if the other end reset the stream."""
 
 
-class GoAwayReceived(NamedTuple):
+class GoAwayReceived(Struct, frozen=True):
     """The other end accepts no more streams, and has ignored those after `last_stream_id`."""
 
     last_stream_id: int
@@ -70,7 +72,7 @@ class GoAwayReceived(NamedTuple):
     text: str
 
 
-class ConnectionEnded(NamedTuple):
+class ConnectionEnded(Struct, frozen=True):
     """The connection ends because of an error of the other end; a GOAWAY that says so is still to be sent."""
 
     code: int

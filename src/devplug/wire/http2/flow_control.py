@@ -7,7 +7,9 @@ SETTINGS that have to be answered, frames without content.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from devplug.wire.http2.errors import ConnectionFaultError, ErrorCode
 from devplug.wire.http2.frames import LEAST_FRAME_LIMIT_BYTES
@@ -93,7 +95,7 @@ class Setting(IntEnum):
     MAX_HEADER_LIST_SIZE = 0x6
 
 
-class _Range(NamedTuple):
+class _Range(Struct, frozen=True):
     least: int
     most: int
     code: ErrorCode

@@ -6,7 +6,9 @@ Errors of a single frame are found here: its size, its padding, and whether it m
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from msgspec import Struct
 
 from devplug.wire.http2.errors import ConnectionFaultError, ErrorCode, StreamFaultError
 
@@ -63,7 +65,7 @@ def _frame(kind: int, flags: int, stream_id: int, payload: bytes) -> bytes:
 # ── the kinds ─────────────────────────────────────────────────────────────────────────────────────
 
 
-class Data(NamedTuple):
+class Data(Struct, frozen=True):
     """A piece of the content of a stream (6.1)."""
 
     stream_id: int
@@ -77,7 +79,7 @@ class Data(NamedTuple):
         return _frame(_DATA, _END_STREAM if self.ends_stream else 0, self.stream_id, self.content)
 
 
-class Headers(NamedTuple):
+class Headers(Struct, frozen=True):
     """The start of a block of header fields (6.2); its priority is ignored (5.3.2)."""
 
     stream_id: int
@@ -91,13 +93,13 @@ class Headers(NamedTuple):
         return _frame(_HEADERS, flags, self.stream_id, self.fragment)
 
 
-class Priority(NamedTuple):
+class Priority(Struct, frozen=True):
     """The priority of a stream, which is deprecated (6.3)."""
 
     stream_id: int
 
 
-class Reset(NamedTuple):
+class Reset(Struct, frozen=True):
     """The end of a stream, at once (6.4)."""
 
     stream_id: int
@@ -108,7 +110,7 @@ class Reset(NamedTuple):
         return _frame(_RST_STREAM, 0, self.stream_id, _NUMBER.pack(self.code))
 
 
-class Settings(NamedTuple):
+class Settings(Struct, frozen=True):
     """The settings of the sender, as pairs of identifier and value; or an acknowledgement (6.5)."""
 
     pairs: tuple[tuple[int, int], ...]
@@ -120,13 +122,13 @@ class Settings(NamedTuple):
         return _frame(_SETTINGS, _ACK if self.is_ack else 0, 0, content)
 
 
-class PushPromise(NamedTuple):
+class PushPromise(Struct, frozen=True):
     """The announcement of a stream that the server opens (6.6)."""
 
     stream_id: int
 
 
-class Ping(NamedTuple):
+class Ping(Struct, frozen=True):
     """A test whether the other end is alive, or its answer (6.7)."""
 
     content: bytes
@@ -137,7 +139,7 @@ class Ping(NamedTuple):
         return _frame(_PING, _ACK if self.is_ack else 0, 0, self.content)
 
 
-class GoAway(NamedTuple):
+class GoAway(Struct, frozen=True):
     """The announced end of a connection: the last stream that was processed, and why (6.8)."""
 
     last_stream_id: int
@@ -149,7 +151,7 @@ class GoAway(NamedTuple):
         return _frame(_GOAWAY, 0, 0, _NUMBER.pack(self.last_stream_id) + _NUMBER.pack(self.code) + self.text)
 
 
-class WindowUpdate(NamedTuple):
+class WindowUpdate(Struct, frozen=True):
     """How much more may be sent on a stream, or on stream 0: on all together (6.9)."""
 
     stream_id: int
@@ -160,7 +162,7 @@ class WindowUpdate(NamedTuple):
         return _frame(_WINDOW_UPDATE, 0, self.stream_id, _NUMBER.pack(self.increment))
 
 
-class Continuation(NamedTuple):
+class Continuation(Struct, frozen=True):
     """A further part of a block of header fields (6.10)."""
 
     stream_id: int
@@ -173,7 +175,7 @@ class Continuation(NamedTuple):
         return _frame(_CONTINUATION, flags, self.stream_id, self.fragment)
 
 
-class Unknown(NamedTuple):
+class Unknown(Struct, frozen=True):
     """A frame of an unknown type, to be ignored (5.5)."""
 
     kind: int

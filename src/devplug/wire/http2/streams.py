@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections import deque
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from devplug.wire.http2.errors import ConnectionFaultError, ErrorCode, MisuseError, StreamFaultError
 from devplug.wire.http2.flow_control import FIRST_WINDOW, ReceiveWindow, SendWindow
@@ -84,7 +86,7 @@ STEPS: Final[Mapping[tuple[State, Step], State]] = {
 """Every step that is allowed."""
 
 
-class _Wrong(NamedTuple):
+class _Wrong(Struct, frozen=True):
     code: ErrorCode
     ends_connection: bool
 
