@@ -1,9 +1,10 @@
-"""The audit lines of holds and releases: none is lost, and nobody is asked for them in vain."""
+"""The audit lines: none is lost, nobody is asked for them in vain, and no answer waits for its line."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,15 @@ import pytest
 from devplug.daemon.service import audit_holders
 from devplug.holders.holders import Holders
 from devplug.logs import AUDIT
+from devplug.wire.deviceplugin import ALLOCATE
+from devplug.wire.sockets import connected
 from tests.holders.nodes import QUICK, asking, questions, turns
 from tests.kubelet.fakes import RESOURCE, healthy, pod, registered
 from tests.kubelet.monitors import monitored, socket_below
+from tests.plugin.fakes import Listed, devices, served
+
+LONG = 40
+"""So many seconds only a hang outlasts."""
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> set[tuple[str, str, str]]:
@@ -76,3 +83,29 @@ async def test_the_kubelet_is_asked_while_something_is_held_and_no_longer(short_
             async with asyncio.timeout(5 * QUICK.period_seconds):
                 await holders.wait(lambda: questions(kubelet) > asked)
         auditing.cancel()
+
+
+async def test_an_answer_does_not_wait_for_whoever_reads_its_audit_line(short_dir: Path) -> None:
+    is_answered = threading.Event()
+    seen: list[bool] = []
+
+    class SlowReader(logging.Handler):
+        def emit(self, _: logging.LogRecord) -> None:
+            seen.append(is_answered.wait(LONG))
+
+    async def call(path: Path) -> None:
+        async with connected(path) as peer:
+            await peer.call(ALLOCATE, [("a",)])
+            is_answered.set()
+
+    audit, reader = logging.getLogger(AUDIT), SlowReader(logging.INFO)
+    before = audit.level
+    audit.setLevel(logging.INFO)
+    audit.addHandler(reader)
+    try:
+        async with served(short_dir, Listed(), devices("a")) as plugin:
+            await asyncio.to_thread(asyncio.run, call(plugin.path))
+    finally:
+        audit.removeHandler(reader)
+        audit.setLevel(before)
+    assert seen == [True]

@@ -162,8 +162,8 @@ GUARDS: Final = (
         "I12",
         "a call that was given up keeps no device listed for ever",
         "src/devplug/plugin/inventory.py",
-        "        except BaseException:\n            self._stop_asking(ids)\n",
-        "        except BaseException:\n",
+        "        self._stop_asking(ids)\n        await self._update()\n",
+        "        await self._update()\n",
         "case allocates-cancelled 400",
     ),
     Guard(

@@ -7,7 +7,6 @@ import logging
 import math
 import time
 from collections import Counter
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from devplug.devices import HealthState
@@ -19,8 +18,9 @@ from devplug.plugin.device_log import Flaps, lines_of
 from devplug.plugin.snapshot import Past, Snapshot, checked_list, difference, next_snapshot, whole
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
+    from contextlib import AbstractAsyncContextManager
 
     from devplug.devices import Device
     from devplug.plugin.device_log import Line
@@ -39,6 +39,31 @@ LOGGED_PER_SECOND: Final = 2.0
 TRIES_IN_TURNS: Final = 3
 """How often the next snapshot is computed again because a device that left it was allocated meanwhile; after
 that it is computed in one go."""
+
+
+class _HandingOut:
+    """The block of one Allocate. No generator: each of those would be registered with the loop."""
+
+    def __init__(
+        self,
+        ids: Sequence[str],
+        begin: Callable[[Sequence[str]], None],
+        give: Callable[[Sequence[str]], None],
+        keep_back: Callable[[Sequence[str]], Awaitable[None]],
+    ) -> None:
+        self._ids = ids
+        self._begin = begin
+        self._give = give
+        self._keep_back = keep_back
+
+    async def __aenter__(self) -> None:
+        self._begin(self._ids)
+
+    async def __aexit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if error is None:
+            self._give(self._ids)
+        else:
+            await self._keep_back(self._ids)
 
 
 class Inventory:
@@ -133,27 +158,28 @@ class Inventory:
         self._failing = one_line(reason)
         await self._update()
 
-    @asynccontextmanager
-    async def handing_out(self, devices: Sequence[Device]) -> AsyncIterator[None]:
-        """Keep devices listed while Allocate is answered, and afterwards unless the block raises.
+    def handing_out(self, devices: Iterable[Device]) -> AbstractAsyncContextManager[None]:
+        """Return a block that keeps devices listed while Allocate is answered, and then unless it raises.
 
         A kubelet that gets an answer about a device that has left the list meanwhile crashes (manager.go).
         """
-        ids = [device.id for device in devices]
+        return _HandingOut([device.id for device in devices], self._ask_for, self._give, self._keep_back)
+
+    def _ask_for(self, ids: Iterable[str]) -> None:
         for id_ in ids:
             self._asked_for[id_] += 1
-        try:
-            yield
-        except BaseException:
-            self._stop_asking(ids)
-            await self._update()
-            raise
+
+    def _give(self, ids: Iterable[str]) -> None:
         # What is held stays listed, so nothing changes here: no look at thousands of devices for each answer.
         if self._held_ids is None:
             self._given.update(ids)
         self._given_at = self._wall_clock()
         self._stop_asking(ids)
         self._on_change()
+
+    async def _keep_back(self, ids: Iterable[str]) -> None:
+        self._stop_asking(ids)
+        await self._update()
 
     def _stop_asking(self, ids: Iterable[str]) -> None:
         for id_ in ids:
