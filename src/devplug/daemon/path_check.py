@@ -15,7 +15,9 @@ import stat
 import struct
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from devplug.daemon.config.host_paths import danger_of
 from devplug.daemon.config.loader import DEVICE_ROOTS
@@ -54,14 +56,15 @@ _OVERFLOW: Final = 65534
 """What a user namespace calls users from outside it, root among them (user_namespaces(7))."""
 
 
-_NO_MAGICLINKS, _IN_ROOT = 0x02, 0x10
-"""linux/openat2.h. Magic links are those of /proc, as /proc/self/fd/3: they lead to what is open there."""
+_NO_MAGICLINKS, _NO_SYMLINKS, _IN_ROOT = 0x02, 0x04, 0x10
+"""linux/openat2.h. Magic links are those of /proc, as /proc/self/fd/3: they lead to what is open there. Who
+follows no symlinks follows none of them, either."""
 
 
 # ── where a path leads ────────────────────────────────────────────────────────────────────────────
 
 
-class _Resolved(NamedTuple):
+class _Resolved(Struct, frozen=True):
     """The file to which a path leads now."""
 
     real_path: str
@@ -82,7 +85,7 @@ def resolved(host: Host, path: str) -> _Resolved | None:
     place: int | None
     root = os.open(host.root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        place = _openat2(root, path.lstrip("/") or ".")
+        place, real_path = _opened(root, path)
     except FileNotFoundError:
         return None
     except BlockingIOError:
@@ -92,23 +95,37 @@ def resolved(host: Host, path: str) -> _Resolved | None:
             raise PermissionError(errno.EPERM, "leads through a link of /proc, or in a circle") from error
         if error.errno not in _NOT_TO_BE_HAD:
             return None
-        place = _by_name(host, path)
+        place, real_path = _by_name(host, path), None
     finally:
         os.close(root)
     if place is None:
         return None
     try:
         status = os.fstat(place)
-        real_path = os.readlink(f"/proc/self/fd/{place}")  # noqa: PTH115 -- a link that leads nowhere by name
+        if real_path is None:
+            link = f"/proc/self/fd/{place}"
+            real_path = host.outside(os.readlink(link))  # noqa: PTH115 -- a link that leads nowhere by name
     finally:
         os.close(place)
-    return _Resolved(
-        host.outside(real_path), status.st_mode, (os.major(status.st_rdev), os.minor(status.st_rdev))
-    )
+    return _Resolved(real_path, status.st_mode, (os.major(status.st_rdev), os.minor(status.st_rdev)))
 
 
-def _openat2(root: int, path: str) -> int:
-    how = _HOW.pack(os.O_PATH | os.O_CLOEXEC, 0, _NO_MAGICLINKS | _IN_ROOT)
+def _opened(root: int, path: str) -> tuple[int, str | None]:
+    """Return a descriptor of the file, and its path if no step of `path` is a link: then it is `path` itself.
+
+    Raises `OSError`.
+    """
+    name = path.lstrip("/") or "."
+    if os.path.normpath(path) == path:
+        try:
+            return _openat2(root, name, _NO_SYMLINKS), path
+        except OSError:
+            pass  # the look that follows links says why
+    return _openat2(root, name, _NO_MAGICLINKS), None
+
+
+def _openat2(root: int, path: str, resolve: int) -> int:
+    how = _HOW.pack(os.O_PATH | os.O_CLOEXEC, 0, resolve | _IN_ROOT)
     code = 0
     for _ in range(_OPENAT2_TRIES):
         place: int = _libc.syscall(_OPENAT2, root, os.fsencode(path), how, _HOW.size)
