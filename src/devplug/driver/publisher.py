@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from devplug.driver.api_versions import served_version
-from devplug.driver.device_entries import device_entry
+from devplug.driver.device_entries import UNHEALTHY_TAINT, device_entry
 from devplug.driver.slices import Pool, StoredSlice, content_of, is_urgent, lost_fields, writes
 from devplug.k8s.client import NODES, Retries, connected, resource_slices
 from devplug.k8s.errors import ClusterError, ExistsError, ExpiredError, MissingExtraError, NotThereError
@@ -106,7 +106,7 @@ class Publisher:
         self._offered: Mapping[str, Collection[Device]] | None = None
         self._entries: dict[tuple[str, str], _Known] = {}
         """By resource and device ID."""
-        self._tainted_at: dict[str, tuple[object, object]] = {}
+        self._tainted_at: dict[str, tuple[str, str]] = {}
         """By device name: the effect of its taint, and its time."""
         self._stored: dict[str, StoredSlice] = {}
         """What the API server has, by name. A slice that we wrote has the devices that were written."""
@@ -216,9 +216,9 @@ class Publisher:
             self._stored[one.name] = old if old is not None and is_same else one
             for device in one.devices:
                 for taint in maps(device, "taints"):
-                    self._tainted_at.setdefault(
-                        text(device, "name"), (taint["effect"], taint.get("timeAdded"))
-                    )
+                    if text(taint, "key") == UNHEALTHY_TAINT:
+                        since = text(taint, "effect"), text(taint, "timeAdded")
+                        self._tainted_at.setdefault(text(device, "name"), since)
 
     def _take_change(self, change: str, one: StoredSlice) -> bool:
         """Take in one event; return whether it was news."""
@@ -261,6 +261,9 @@ class Publisher:
                         resource_name=resource_name,
                         device=device.id,
                     )
+        if self._tainted_at:
+            names = {text(one.content, "name") for one in self._entries.values()}
+            self._tainted_at = {name: since for name, since in self._tainted_at.items() if name in names}
         return [*wanted.values()]
 
     def _entry(self, resource_name: str, device: Device) -> Object:
@@ -274,10 +277,11 @@ class Publisher:
         if not taints:
             self._tainted_at.pop(name, None)
             return entry.content
-        effect, at = self._tainted_at.get(name, (None, None))
-        if effect != taints[0]["effect"] or not at:
+        effect = text(taints[0], "effect")
+        before, at = self._tainted_at.get(name, ("", ""))
+        if before != effect or not at:
             at = stamp_at(self._wall_clock())
-        self._tainted_at[name] = taints[0]["effect"], at
+        self._tainted_at[name] = effect, at
         return {**entry.content, "taints": [{**taints[0], "timeAdded": at}]}
 
     # ── writing ──
