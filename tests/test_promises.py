@@ -58,8 +58,14 @@ EITHER = ("dra/", "daemon/config/templates.py")
 """`dra` is for both; a Struct among the values of the file would be read as one of its maps."""
 
 
-PLUGINS = {TESTS / "conformance" / "right.py", *(TESTS / "conformance" / "mutants").glob("*.py")}
-"""Programs that the judge starts, and that poll as plugins in the field do."""
+JUDGED = TESTS / "conformance"
+PLUGINS = {
+    JUDGED / "right.py",
+    JUDGED / "dra" / "right_driver.py",
+    *JUDGED.glob("mutants/*.py"),
+    *JUDGED.glob("dra/mutants/*.py"),
+}
+"""What the judge starts, and polls as plugins and drivers in the field do."""
 
 
 @dataclass(frozen=True)

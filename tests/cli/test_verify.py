@@ -13,6 +13,7 @@ import pytest
 from devplug.cli.commands import commands
 from devplug.cli.exits import BAD_INPUT, OK, exit_code_of
 from devplug.conformance.checks import all_checks
+from devplug.conformance.dra.checks import all_driver_checks
 from tests.cli.programs import devplug
 from tests.conformance.trials import ROOT
 
@@ -57,6 +58,22 @@ def test_json_junit_and_tap_are_read_by_their_readers() -> None:
     assert sorted(line.split(" - ")[0] for line in tap[2:]) == ["ok 1", "ok 2"]
 
 
+def test_a_right_dra_driver_ends_with_0_as_a_program() -> None:
+    program = (sys.executable, "-m", "tests.conformance.dra.right_driver")
+    words = ("--dra", "--only", "DRA0*", "--only", "DRA32", "--env", f"PYTHONPATH={ROOT}")
+    done = devplug("verify", *words, "--", *program)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert done.stdout.splitlines()[0] == "judging mutant.example.com"
+
+
+def test_the_checks_of_dra_drivers_are_listed_and_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    assert verify_here("--dra", "--list") == OK
+    listed = capsys.readouterr().out
+    assert [line.split()[0] for line in listed.splitlines()[1:]] == [one.id for one in all_driver_checks()]
+    assert verify_here("--explain", "dra27") == OK
+    assert capsys.readouterr().out.startswith("DRA27 (must, dra)  Slices that are deleted")
+
+
 def test_the_list_and_the_explanation_start_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert verify_here("--list") == OK
     listed = capsys.readouterr().out
@@ -73,6 +90,7 @@ def test_the_list_and_the_explanation_start_nothing(capsys: pytest.CaptureFixtur
         ([], "name either a COMMAND after --, or a socket with --attach"),
         (["--attach", "/nowhere/x.sock", "--", "x"], "name either a COMMAND"),
         (["--attach", "/nowhere/x.sock"], "/nowhere/x.sock is no socket"),
+        (["--dra", "--attach", "/nowhere/x.sock"], "--dra takes a COMMAND after --"),
         (["--unplug", "x", "--", "y"], "--unplug and --replug belong together"),
         (["--env", "X", "--", "y"], "--env takes NAME=VALUE"),
         (["--quick", "--only", "RES11", "--", "y"], "these options select no check"),

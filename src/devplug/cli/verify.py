@@ -17,6 +17,7 @@ import click
 from devplug.cli.exits import BAD_INPUT, FAILED, OK
 from devplug.cli.output import Printer
 from devplug.conformance.checks import all_checks
+from devplug.conformance.dra import DriverSubject, all_driver_checks, judge_driver
 from devplug.conformance.program import Subject
 from devplug.conformance.reports import (
     closing_line,
@@ -34,8 +35,10 @@ from devplug.conformance.runner import judge
 from devplug.conformance.testbed import StartError
 from devplug.conformance.times import FULL, QUICK
 from devplug.conformance.verdicts import (
+    Group,
     Outcome,
     UnknownCheckError,
+    Verdict,
     chosen,
     is_complete,
     is_failure,
@@ -44,13 +47,12 @@ from devplug.errors import KubeletError, PluginError
 from devplug.linux.processes import wants_default_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Coroutine, Iterator, Sequence
     from pathlib import Path
 
     from devplug.conformance.verdicts import Check
-from devplug.conformance.verdicts import Verdict
 
-__all__ = ["explain", "list_checks", "selected", "subject_of", "verify"]
+__all__ = ["explain", "list_checks", "selected", "subject_of", "variables_of", "verify", "verify_driver"]
 
 GROUPS_A_LINE: Final = 4
 
@@ -63,22 +65,39 @@ def list_checks(checks: Sequence[Check], color: str) -> int:
 
 def explain(id_: str) -> int:
     """Print what a check is about."""
-    for one in selected(only=(id_,)):
+    for one in selected(only=(id_,), dra=id_.upper().startswith(Group.DRA.name)):
         click.echo("\n".join(explanation(one)))
     return OK
 
 
 def selected(
-    *, only: Sequence[str] = (), skip: Sequence[str] = (), quick: bool = False, attached: bool = False
+    *,
+    only: Sequence[str] = (),
+    skip: Sequence[str] = (),
+    quick: bool = False,
+    attached: bool = False,
+    dra: bool = False,
 ) -> Sequence[Check]:
-    """Return the checks that the options ask for; raises `click.UsageError`."""
+    """Return the checks that the options ask for, of plugins or drivers; raises `click.UsageError`."""
+    every = all_driver_checks() if dra else all_checks()
     try:
-        checks = chosen(all_checks(), only=only, skip=skip, quick=quick, harmless=attached)
+        checks = chosen(every, only=only, skip=skip, quick=quick, harmless=attached)
     except UnknownCheckError as error:
         raise click.UsageError(str(error)) from error
     if not checks:
         raise click.UsageError("these options select no check; devplug verify --list shows all")
     return checks
+
+
+def variables_of(environment: Sequence[str]) -> dict[str, str]:
+    """Return variables by name; raises `click.UsageError` for what is no NAME=VALUE."""
+    variables = {}
+    for word in environment:
+        name, equals, value = word.partition("=")
+        if not name or not equals:
+            raise click.UsageError(f"--env takes NAME=VALUE, not {word}")
+        variables[name] = value
+    return variables
 
 
 def subject_of(
@@ -94,12 +113,7 @@ def subject_of(
 
     A command that does not name the folder gets ours at the kubelet's own path, where that can be done.
     """
-    variables = {}
-    for word in environment:
-        name, equals, value = word.partition("=")
-        if not name or not equals:
-            raise click.UsageError(f"--env takes NAME=VALUE, not {word}")
-        variables[name] = value
+    variables = variables_of(environment)
     if bool(unplug) != bool(replug):
         raise click.UsageError("--unplug and --replug belong together: what is taken away has to come back")
     return Subject(
@@ -124,27 +138,73 @@ def verify(
     color: str,
 ) -> int:
     """Judge a plugin; return the exit code. Raises `click.UsageError` if it cannot even be started."""
+
+    def judging(reporter: _Reporter) -> Coroutine[object, object, Sequence[Verdict]]:
+        return judge(
+            subject,
+            checks,
+            times=QUICK if quick else FULL,
+            jobs=jobs,
+            attached=attached,
+            on_arrival=reporter.arrived,
+            on_verdict=reporter.report,
+        )
+
+    verdicts = _reported(judging, checks, subject.command or (str(attached),), output, color)
+    if not any(attempt.outcome is Outcome.PASSED for attempt in verdicts) and not subject.default_dir:
+        _advise(subject)
+    return _exit_code(verdicts)
+
+
+def verify_driver(
+    command: Sequence[str],
+    checks: Sequence[Check],
+    *,
+    environment: Sequence[str],
+    quick: bool,
+    jobs: int,
+    output: str,
+    color: str,
+) -> int:
+    """Judge a DRA driver; return the exit code. Raises `click.UsageError` if it cannot even be started."""
+    from devplug.sandbox.scripted_api_server import scripted_api_server
+
+    subject = DriverSubject(tuple(command), variables_of(environment))
+
+    def judging(reporter: _Reporter) -> Coroutine[object, object, Sequence[Verdict]]:
+        return judge_driver(
+            subject,
+            checks,
+            times=QUICK if quick else FULL,
+            open_api=scripted_api_server,
+            jobs=jobs,
+            on_arrival=reporter.arrived,
+            on_verdict=reporter.report,
+        )
+
+    return _exit_code(_reported(judging, checks, command, output, color))
+
+
+def _reported(
+    judging: Callable[[_Reporter], Coroutine[object, object, Sequence[Verdict]]],
+    checks: Sequence[Check],
+    command: Sequence[str],
+    output: str,
+    color: str,
+) -> Sequence[Verdict]:
     logging.disable()  # what our kubelet would log of a wrong plugin is reported as verdicts
-    reporter = _REPORTERS[output](checks, subject.command or (str(attached),), color)
+    reporter = _REPORTERS[output](checks, command, color)
     begun = time.monotonic()
     try:
         with reporter.reporting():
-            verdicts = asyncio.run(
-                judge(
-                    subject,
-                    checks,
-                    times=QUICK if quick else FULL,
-                    jobs=jobs,
-                    attached=attached,
-                    on_arrival=reporter.arrived,
-                    on_verdict=reporter.report,
-                ),
-            )
+            verdicts = asyncio.run(judging(reporter))
     except (PluginError, KubeletError, StartError) as error:
         raise click.UsageError(str(error)) from error
     reporter.close(verdicts, time.monotonic() - begun)
-    if not any(attempt.outcome is Outcome.PASSED for attempt in verdicts) and not subject.default_dir:
-        _advise(subject)
+    return verdicts
+
+
+def _exit_code(verdicts: Sequence[Verdict]) -> int:
     if is_failure(verdicts):
         return FAILED
     return OK if is_complete(verdicts) else BAD_INPUT

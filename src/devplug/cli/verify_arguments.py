@@ -17,12 +17,14 @@ Examples:
   sudo devplug verify -- ./plugin-with-the-folder-compiled-in
   devplug verify --unplug 'rm {work}/dev0' --replug 'touch {work}/dev0' -- ./my-plugin {dir} {work}
   devplug verify --attach /var/lib/kubelet/device-plugins/my.sock
+  devplug verify --dra -- ./my-driver --plugins-dir {root}/plugins --cdi-dir {cdi}
   devplug verify --explain STR07
 """
 
 
 @click.command("verify", epilog=_EPILOG)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND...")
+@click.option("--dra", is_flag=True, help="Judge a DRA driver, by the checks of drivers.")
 @click.option("--quick", is_flag=True, help="Only checks that take less than ten seconds in all.")
 @click.option(
     "--only", multiple=True, metavar="CHECK", help="Only this check, group or glob (RES*). Repeatable."
@@ -77,6 +79,7 @@ Examples:
 def verify_command(
     command: tuple[str, ...],
     *,
+    dra: bool,
     quick: bool,
     only: tuple[str, ...],
     skip: tuple[str, ...],
@@ -97,6 +100,10 @@ def verify_command(
     In COMMAND, {dir} becomes the plugin folder and {work} a private one. A plugin whose command does not name
     the folder finds ours at the kubelet's own path, in a mount namespace of its own; that needs root. Exit
     code 0: it passed, maybe with notes; 1: it failed; 2: it could not be judged.
+
+    With --dra COMMAND starts a DRA driver on a node with an API server: {root} becomes the kubelet's folder,
+    {cdi} that of CDI files, {kubeconfig}, {node} and {pod} what it needs for the API; the variables
+    KUBELET_ROOT, CDI_ROOT, KUBECONFIG, NODE_NAME and POD_UID have them, too.
     """
     from pathlib import Path
 
@@ -104,13 +111,19 @@ def verify_command(
 
     if explain is not None:
         return verify.explain(explain)
-    checks = verify.selected(only=only, skip=skip, quick=quick, attached=attach is not None)
+    if dra and (attach is not None or unplug or replug or resource_name):
+        raise click.UsageError("--dra takes a COMMAND after --, and no --attach, --resource or --unplug")
+    checks = verify.selected(only=only, skip=skip, quick=quick, attached=attach is not None, dra=dra)
     if is_list:
         return verify.list_checks(checks, color)
     if bool(command) == (attach is not None):
         raise click.UsageError("name either a COMMAND after --, or a socket with --attach")
     if attach is not None and not Path(attach).is_socket():
         raise click.UsageError(f"{attach} is no socket; those of plugins are beside kubelet.sock")
+    if dra:
+        return verify.verify_driver(
+            command, checks, environment=environment, quick=quick, jobs=jobs, output=output, color=color
+        )
     return verify.verify(
         verify.subject_of(
             command,

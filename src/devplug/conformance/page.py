@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from devplug.conformance.checks import all_checks
+from devplug.conformance.dra.checks import all_driver_checks
 from devplug.conformance.verdicts import Check, Group
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["FAULTS", "Fault", "page"]
+__all__ = ["FAULTS", "Fault", "driver_part", "page"]
 
 _INTRODUCTION = """\
 # What the checks mean
@@ -38,7 +39,12 @@ What can go wrong between a kubelet and a plugin, and the checks that try it, or
 | number | fault | checks |
 |---|---|---|
 """
+_ON_DRIVERS = """\
+## DRA drivers (DRA)
 
+`devplug verify --dra -- COMMAND` starts a driver of Dynamic Resource Allocation on a node with a kubelet and
+an API server, and judges it by these {count} rules.
+"""
 
 # ── faults ──
 
@@ -254,7 +260,7 @@ def page(checks: Sequence[Check], faults: Iterable[Fault]) -> str:
     counts = [sum(one.severity.value == word for one in checks) for word in ("must", "should", "note")]
     must, should, note = counts
     parts = [_INTRODUCTION.format(count=len(checks), must=must, should=should, note=note)]
-    for group in Group:
+    for group in (one for one in Group if one is not Group.DRA):
         parts.append(f"## {group.value.capitalize()} ({group.name})\n")
         parts += [_entry(one) for one in checks if one.group is group]
     rows = [
@@ -262,6 +268,11 @@ def page(checks: Sequence[Check], faults: Iterable[Fault]) -> str:
         for fault in faults
     ]
     return "\n".join(parts) + "\n" + _ON_FAULTS + "".join(rows)
+
+
+def driver_part(checks: Sequence[Check]) -> str:
+    """Return the part of the page on DRA drivers."""
+    return "\n".join(["", _ON_DRIVERS.format(count=len(checks)), *map(_entry, checks)])
 
 
 def _entry(one: Check) -> str:
@@ -276,4 +287,4 @@ def _entry(one: Check) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(page(all_checks(), FAULTS))
+    sys.stdout.write(page(all_checks(), FAULTS) + driver_part(all_driver_checks()))

@@ -74,9 +74,16 @@ class Program:
         if subject.default_dir:
             command = with_default_dir(command, folder)
         variables = {name: filled(value, places) for name, value in subject.environment.items()}
+        return await cls.spawned(command, program_environment(folder, variables), output_file)
+
+    @classmethod
+    async def spawned(
+        cls, command: Sequence[str], environment: Mapping[str, str], output_file: Path
+    ) -> Program:
+        """Start a command in this environment. Raises `PluginError` if it cannot be."""
         with output_file.open("ab") as output:
             started_at = time.monotonic()
-            child = await spawn(command, output.fileno(), program_environment(folder, variables))
+            child = await spawn(command, output.fileno(), environment)
         return cls(child, started_at, output_file)
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from devplug.conformance.raw_clients import require_service
 from devplug.conformance.testbed import StartError, TestBed, TestRun
@@ -13,16 +13,43 @@ from devplug.errors import PluginError, RemoteError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
     from devplug.conformance.program import Subject
     from devplug.conformance.times import Times
     from devplug.conformance.verdicts import Check
 
-__all__ = ["ARRIVAL", "JOBS", "judge"]
+__all__ = ["ARRIVAL", "JOBS", "Bed", "Run", "judge", "judge_run"]
 
 ARRIVAL: Final = "arrival"
 """The lane of those checks that look at a plugin's first start, whether it succeeds or not."""
+
+
+class Bed(Protocol):
+    """What a lane of checks shares: one start of what is judged."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """What it has registered, the judged one first."""
+
+    async def wait_ready(self, seconds: float) -> object:
+        """Wait until it is up. Raises `StartError`."""
+
+    async def is_settled(self) -> bool:
+        """Wait until nothing of the last check is left; returns whether it came so."""
+
+
+class Run(Protocol):
+    """One run, which opens test beds."""
+
+    @property
+    def times(self) -> Times:
+        """The times of the run."""
+
+    def bed(self) -> AbstractAsyncContextManager[Bed]:
+        """Open a test bed, on which what is judged is started."""
+
 
 JOBS: Final = 6
 """How many plugins run side by side, at most: most of their time is waiting."""
@@ -49,13 +76,27 @@ async def judge(
     check says why, `RegistrationError` if that socket does not answer.
     """
     checks = [one for one in checks if one.harmless or attached is None]
+    test_run = TestRun(subject, times, attached)
+    return await judge_run(test_run, checks, jobs=jobs, on_arrival=on_arrival, on_verdict=on_verdict)
+
+
+async def judge_run(
+    test_run: Run,
+    checks: Iterable[Check],
+    *,
+    jobs: int,
+    on_arrival: Callable[[Sequence[str]], None] = lambda _: None,
+    on_verdict: Callable[[Verdict], None] = lambda _: None,
+) -> Sequence[Verdict]:
+    """Make checks on the test beds of a run, as `judge` says."""
+    checks = list(checks)
+    times = test_run.times
     verdicts: dict[str, Verdict] = {}
 
     def tell(verdict: Verdict) -> None:
         verdicts[verdict.check.id] = verdict
         on_verdict(verdict)
 
-    test_run = TestRun(subject, times, attached)
     time_for_checks = asyncio.timeout(max(0.0, times.run_seconds - times.end_seconds))
     try:
         async with time_for_checks:
@@ -74,7 +115,7 @@ async def judge(
 
 
 async def _make(
-    test_run: TestRun,
+    test_run: Run,
     checks: Iterable[Check],
     tell: Callable[[Verdict], None],
     *,
@@ -112,7 +153,7 @@ def _lanes(checks: Iterable[Check]) -> dict[str, Sequence[Check]]:
 
 
 async def _arrive(
-    test_run: TestRun,
+    test_run: Run,
     lane: Sequence[Check],
     tell: Callable[[Verdict], None],
     on_arrival: Callable[[Sequence[str]], None],
@@ -125,7 +166,7 @@ async def _arrive(
             await bed.wait_ready(test_run.times.start_seconds)
         except StartError as error:
             trouble = str(error)
-        on_arrival(bed.kubelet.resource_names)
+        on_arrival(bed.names)
         for one in lane:
             verdict = await _try(one, bed, test_run.times)
             tell(verdict)
@@ -139,7 +180,7 @@ async def _arrive(
 
 
 async def _run_lane(
-    test_run: TestRun,
+    test_run: Run,
     lane: Sequence[Check],
     tell: Callable[[Verdict], None],
     *,
@@ -170,7 +211,7 @@ async def _run_lane(
     return ()
 
 
-async def _try(one: Check, where: TestBed | TestRun, times: Times) -> Verdict:
+async def _try(one: Check, where: Bed | Run, times: Times) -> Verdict:
     begun = time.monotonic()
     outcome, seen = Outcome.PASSED, ""
     try:

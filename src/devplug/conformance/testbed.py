@@ -79,6 +79,11 @@ class TestBed:
         return self.test_run.times
 
     @property
+    def names(self) -> Sequence[str]:
+        """Every resource that was registered, the judged one first."""
+        return self.kubelet.resource_names
+
+    @property
     def folder(self) -> Path:
         """The plugin folder."""
         return self.kubelet.folder.path

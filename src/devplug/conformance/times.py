@@ -28,6 +28,14 @@ class Times:
     """How soon a preference should be."""
     first_list_limit_seconds: float = 5.0
     """How long after the stream's opening the first list may come."""
+    claim_limit_seconds: float = 45.0
+    """How long the kubelet waits for NodePrepareResources (kubelet/cm/dra/plugin/dra_plugin.go)."""
+    quick_claim_limit_seconds: float = 5.0
+    """How soon a claim should be prepared where nothing is in the way."""
+    slices_seconds: float = 30.0
+    """How long a driver has to publish, or to publish again."""
+    republish_limit_seconds: float = 5.0
+    """How soon wiped slices should be back."""
     silence_seconds: float = 10.0
     """How long a plugin is watched where nothing changes."""
     slow_kubelet_seconds: float = 10.5
@@ -52,6 +60,8 @@ class Times:
     """How long its idle processor time is measured."""
     settle_seconds: float = 1.0
     """How long the last effects of a fault are waited for."""
+    clock_seconds: float = 1.1
+    """How long until a time in whole seconds is another."""
     restarts: int = 20
     """How many restarts of the kubelet come in a row."""
     calls: int = 100

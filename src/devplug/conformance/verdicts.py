@@ -73,6 +73,7 @@ class Group(StrEnum):
     END = "shutdown"
     HOS = "hostile"
     FOO = "footprint"
+    DRA = "dra"
 
 
 _ID = re.compile(r"[A-Z]{3}[0-9]{2}")

@@ -46,7 +46,18 @@ if TYPE_CHECKING:
     from devplug.sandbox.server.responses import Answer
     from devplug.sandbox.server.routes import Request
 
-__all__ = ["App", "Control", "Exchange", "GoneError", "Logs", "Metrics"]
+__all__ = [
+    "App",
+    "Application",
+    "Control",
+    "Exchange",
+    "GoneError",
+    "Logs",
+    "Metrics",
+    "Receive",
+    "Scope",
+    "Send",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +72,7 @@ Message: TypeAlias = Mapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Scope: TypeAlias = Mapping[str, Any]
 Send: TypeAlias = Callable[[dict[str, Any]], Awaitable[None]]
+Application: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class GoneError(DevplugError):

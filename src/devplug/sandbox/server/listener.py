@@ -19,10 +19,11 @@ from devplug.sandbox.server.auth import kubeconfig
 from devplug.sandbox.server.handlers import BEAT_SECONDS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from devplug.sandbox.registry import Registry
-    from devplug.sandbox.server.app import Control, Logs, Metrics
+    from devplug.sandbox.server.app import Application, Control, Logs, Metrics
 
 __all__ = ["ApiServer", "ServingError", "Tls"]
 
@@ -65,7 +66,9 @@ class ApiServer:
         port: int = 0,
         tls: Tls | None = None,
         beat_seconds: float = BEAT_SECONDS,
+        around: Callable[[Application], Application] = lambda app: app,
     ) -> None:
+        """Serve `registry`; `around` may put something in front of the application that answers."""
         self._app = App(
             registry,
             logs=logs,
@@ -75,6 +78,7 @@ class ApiServer:
             rbac=rbac,
             beat_seconds=beat_seconds,
         )
+        self._served = around(self._app)
         self._token = token
         self._port = port
         self._tls = tls
@@ -151,7 +155,7 @@ class ApiServer:
     def _config(self) -> uvicorn.Config:
         tls = self._tls
         config = uvicorn.Config(
-            self._app,
+            self._served,
             http="h11",
             ws="none",
             lifespan="off",

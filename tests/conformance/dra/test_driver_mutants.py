@@ -1,0 +1,36 @@
+"""Every check of DRA drivers is shown to fail on a driver with that fault, and on no other."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from devplug.conformance.dra.checks import all_driver_checks
+from devplug.conformance.verdicts import Outcome
+from tests.conformance.dra.mutants import mutants
+from tests.conformance.dra.trials import trial
+from tests.conformance.trials import told
+
+MUTANTS: Final = mutants()
+
+
+def test_every_check_of_a_driver_has_a_mutant_that_fails_it() -> None:
+    assert {id_ for mutant in MUTANTS.values() for id_ in mutant.fails} == {
+        one.id for one in all_driver_checks()
+    }
+
+
+@pytest.mark.timeout(300)
+async def test_a_right_driver_passes_every_check() -> None:
+    verdicts = await trial("right")
+    assert {one.outcome for one in verdicts} == {Outcome.PASSED}, told(verdicts)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("mutant", MUTANTS)
+async def test_a_driver_fails_exactly_the_checks_of_its_fault(mutant: str) -> None:
+    verdicts = await trial(mutant)
+    failed = {one.check.id for one in verdicts if one.outcome is Outcome.FAILED}
+    fault = MUTANTS[mutant]
+    assert {*fault.fails} <= failed <= {*fault.fails, *fault.also}, told(verdicts)
