@@ -60,7 +60,7 @@ def test_json_junit_and_tap_are_read_by_their_readers() -> None:
 
 def test_a_right_dra_driver_ends_with_0_as_a_program() -> None:
     program = (sys.executable, "-m", "tests.conformance.dra.right_driver")
-    words = ("--dra", "--only", "DRA0*", "--only", "DRA32", "--env", f"PYTHONPATH={ROOT}")
+    words = ("--dra", "--only", "DRA0[13-9]", "--only", "DRA32", "--env", f"PYTHONPATH={ROOT}")
     done = devplug("verify", *words, "--", *program)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     assert done.stdout.splitlines()[0] == "judging mutant.example.com"

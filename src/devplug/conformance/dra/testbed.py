@@ -160,7 +160,7 @@ class DriverBed:
         for claim in list(self.claims.values()):
             try:
                 await self.unprepare(claim)
-            except RemoteError:
+            except FailedError:
                 return False
         settled = self.times.settle_seconds
         return await self.kubelet.until(lambda: bool(self.kubelet.live() and self.devices()), settled) and (
@@ -184,9 +184,17 @@ class DriverBed:
                 self.api.delete("ResourceSlice", text(one, "metadata", "name"))
         return time.monotonic()
 
+    @property
+    def free_count(self) -> int:
+        """How many devices claims could get."""
+        return len(self._free())
+
+    def _free(self) -> Sequence[Device]:
+        return [one for one in self.devices() if not one.is_tainted and not one.is_shared]
+
     def free(self, count: int = 1) -> Sequence[Device]:
         """Return so many devices for claims, as the scheduler may give them. Raises `SkippedError`."""
-        found = [one for one in self.devices() if not one.is_tainted and not one.is_shared]
+        found = self._free()
         if len(found) < count:
             raise SkippedError(
                 f"{len(found)} devices are published that claims could get, {count} are needed"

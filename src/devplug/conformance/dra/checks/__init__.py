@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from devplug.conformance.dra.checks import registration, slices
+from devplug.conformance.dra.checks import prepare, registration, restarts, slices, unprepare
 from devplug.conformance.verdicts import Check
 
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SUBJECTS", "all_driver_checks"]
 
-SUBJECTS: Final = (registration, slices)
+SUBJECTS: Final = (registration, slices, prepare, unprepare, restarts)
 """The files that have checks; every `Check` in them is made."""
 
 
