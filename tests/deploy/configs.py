@@ -29,6 +29,8 @@ RULES: dict[str, Any] = {
     "etc-file": {"file": "/etc/{id}.ok", "equals": "ok"},
 }
 
+DRIVER = "devices.example.com"
+
 _KINDS = {"run": "path", "mig": "nvidia"}
 
 
@@ -46,6 +48,8 @@ def resources(draw: st.DrawFn, case: str) -> dict[str, Any]:
             resource["health"] = [RULES[rule] for rule in rules]
         if draw(st.booleans()):
             resource["expose"] = {"strategy": "cdi"}
+    if draw(st.integers(0, 3)) == 0:
+        resource["serve"] = "dra"
     if draw(st.booleans()):
         resource["nodeSelector"] = {"lab": "true"}
     if draw(st.integers(0, 5)) == 0:
@@ -56,7 +60,9 @@ def resources(draw: st.DrawFn, case: str) -> dict[str, Any]:
 @st.composite
 def configs(draw: st.DrawFn) -> dict[str, Any]:
     cases = draw(st.lists(st.sampled_from(sorted(DISCOVERIES)), min_size=1, max_size=4, unique=True))
-    return {"version": 1, "resources": [draw(resources(case)) for case in cases]}
+    made = [draw(resources(case)) for case in cases]
+    has_driver = any("serve" in one for one in made)
+    return {"version": 1, **({"driver": DRIVER} if has_driver else {}), "resources": made}
 
 
 def needs(config: dict[str, Any]) -> set[str]:
@@ -67,14 +73,17 @@ def needs(config: dict[str, Any]) -> set[str]:
 def _needs(resource: dict[str, Any]) -> set[str]:
     discover, rules = resource["discover"], resource.get("health", [])
     in_run = discover.get("path", "").startswith("/run")
+    is_dra = resource.get("serve") == "dra"
     words = {
         "dev": "static" not in discover and not in_run,
         "/run/board": in_run,
         "network": "net" in discover,
         "nvidia": "nvidia" in discover,
         "mig": "mig" in discover.get("nvidia", {}),
-        "cdi": resource.get("expose", {}).get("strategy") == "cdi",
-        "token": "nodeSelector" in resource,
+        "cdi": is_dra or resource.get("expose", {}).get("strategy") == "cdi",
+        "token": is_dra or "nodeSelector" in resource,
+        "/var/lib/kubelet/plugins_registry": is_dra,
+        f"/var/lib/kubelet/plugins/{DRIVER}": is_dra,
         "privileged": "onRelease" in resource or any("open" in rule or "exec" in rule for rule in rules),
         "/run/health": any(rule.get("file", "").startswith("/run/health/") for rule in rules),
     }

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
+
+import yaml
 
 from tests.deploy.renderings import Objects, container, pod_spec
 
@@ -80,14 +82,20 @@ def _container_faults(only: dict[str, Any]) -> Iterator[str]:
 
 def _around_faults(objects: Objects) -> Iterator[str]:
     (daemon_set,) = (one for (kind, _), one in objects.items() if kind == "DaemonSet")
-    if daemon_set["spec"]["updateStrategy"]["rollingUpdate"] != {"maxUnavailable": 1, "maxSurge": 0}:
+    update = daemon_set["spec"]["updateStrategy"]["rollingUpdate"]
+    if update["maxSurge"] and not _may_surge(objects):
         yield "two of it would meet on one machine"
+    if bool(update["maxSurge"]) == bool(update["maxUnavailable"]):
+        yield "cannot be updated, or leaves a gap that is not needed"
     labels = daemon_set["spec"]["template"]["metadata"]["labels"]
     if not daemon_set["spec"]["selector"]["matchLabels"].items() <= labels.items():
         yield "does not select its own pods"
     for path, read_only in {**ALWAYS, "/dev": True}.items():
         if _host_paths(objects).get(path, read_only) != read_only:
             yield f"may write to {path}, or may not"
+    kinds = {kind for kind, _ in objects}
+    if "DeviceClass" in kinds and "ClusterRole" in kinds and "ValidatingAdmissionPolicyBinding" not in kinds:
+        yield "may write the ResourceSlices of other machines"
     for (kind, name), one in objects.items():
         if kind == "ServiceAccount" and one["automountServiceAccountToken"] is not False:
             yield f"{kind} {name} hands out tokens"
@@ -97,13 +105,24 @@ def _around_faults(objects: Objects) -> Iterator[str]:
             yield "leaves a way of the network open"
 
 
+def _may_surge(objects: Objects) -> bool:
+    """Whether two pods on one machine disturb each other in nothing: DRA drivers, with ports of their own."""
+    resources = _configuration(objects)["resources"]
+    return not pod_spec(objects).get("hostNetwork") and all(one.get("serve") == "dra" for one in resources)
+
+
+def _configuration(objects: Objects) -> dict[str, Any]:
+    (text,) = (one["data"]["config.yaml"] for (kind, _), one in objects.items() if kind == "ConfigMap")
+    return cast("dict[str, Any]", yaml.safe_load(text))
+
+
 def _rule_faults(rules: list[dict[str, Any]]) -> Iterator[str]:
     for rule in rules:
         words = [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
         if (
             "*" in words
             or {"secrets", "pods"} & {*rule["resources"]}
-            or {"delete", "update"} & {*rule["verbs"]}
+            or ({"delete", "update"} & {*rule["verbs"]} and rule["resources"] != ["resourceslices"])
         ):
             yield f"may do too much: {rule}"
 

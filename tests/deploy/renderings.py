@@ -57,7 +57,7 @@ def rendered(values: Mapping[str, Any], release: Release = RELEASE, chart: Path 
     with helm_python.Chart.load(chart) as loaded:
         texts = loaded.render(dict(values), name=release.name, namespace=release.namespace)
     documents = [
-        yaml.safe_load(text) for path, text in texts.items() if path.endswith(".yaml") and text.strip()
+        one for path, text in texts.items() if path.endswith(".yaml") for one in yaml.safe_load_all(text)
     ]
     return by_name(one for one in documents if one)
 

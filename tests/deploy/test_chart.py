@@ -55,6 +55,12 @@ OTHER: dict[str, Any] = {
     "dev.hideConsole": False,
     "deviceAccess.enabled": True,
     "cdi.enabled": True,
+    "dra.enabled": True,
+    "dra.driver": "devices.example.com",
+    "dra.classes": [
+        {"name": "a.example.com", "attribute": "example.com/a", "extendedResourceName": "example.com/a"},
+        {"name": "b.example.com", "attribute": "example.com/b", "extendedResourceName": ""},
+    ],
     "nvidia.enabled": True,
     "nvidia.mig": True,
     "runtimeClassName": "nvidia",

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 
 from devplug.daemon.config.loader import load
+from devplug.deploy.chart import overridden
 from devplug.deploy.manifests import lines_for, values_for
 from devplug.deploy.security_context import Needs, needs_of
 from tests.deploy.configs import configs, needs
@@ -23,7 +24,9 @@ def pod_needs(*resources: dict[str, Any]) -> Needs:
 
 @given(configs())
 def test_a_pod_is_granted_what_a_rule_needs_and_nothing_else(config: dict[str, Any]) -> None:
-    objects = ours(values_for(needs_of(load(json.dumps(config), "test"))))
+    text = json.dumps(config)
+    values = overridden(values_for(needs_of(load(text, "test"))), {"config": {"inline": text}})
+    objects = ours(values)
     assert granted(objects) == needs(config)
     assert faults(objects) == []
 
@@ -38,6 +41,7 @@ def test_each_grant_is_told_with_the_line_that_needs_it(config: dict[str, Any]) 
         found.nvidia,
         found.host_network,
         found.node_labels,
+        tuple(place for _, place in found.dra),
     ):
         assert not places or places[0] in lines
     assert ("privileged" in lines) == bool(found.device_access)

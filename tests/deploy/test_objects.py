@@ -45,7 +45,21 @@ MOST: dict[str, Any] = {
 """Everything that is optional, at once, but for the right to open devices."""
 
 OPENING: dict[str, Any] = {"deviceAccess": {"enabled": True}}
-CASES = {"least": {}, "most": MOST, "opening": OPENING}
+DRA: dict[str, Any] = {
+    "config": {
+        "inline": "version: 1\ndriver: devices.example.com\nresources:\n"
+        "  - name: example.com/a\n    serve: dra\n    discover: {path: /dev/a}\n"
+    },
+    "dra": {
+        "enabled": True,
+        "driver": "devices.example.com",
+        "classes": [
+            {"name": "a.example.com", "attribute": "example.com/a", "extendedResourceName": "example.com/a"}
+        ],
+    },
+    "updateStrategy": {"rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
+}
+CASES = {"least": {}, "most": MOST, "opening": OPENING, "dra": DRA}
 
 
 @functools.cache
@@ -79,7 +93,9 @@ def schema_faults(objects: Objects, version: str) -> list[str]:
 @needs_schemas
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_supported_kubernetes_takes_the_objects(version: str) -> None:
-    for values in CASES.values():
+    # The API of DRA is v1 since 1.34.
+    cases = [values for case, values in CASES.items() if case != "dra" or version >= "1.34"]
+    for values in cases:
         assert schema_faults(ours(values), version) == []
 
 
@@ -96,7 +112,8 @@ def test_a_field_that_kubernetes_does_not_know_would_be_seen(version: str) -> No
 @pytest.mark.parametrize("case", CASES)
 def test_what_helm_renders_is_taken_and_keeps_the_policies(case: str) -> None:
     objects = rendered(CASES[case])
-    assert schema_faults(objects, VERSIONS[0]) == schema_faults(objects, VERSIONS[-1]) == []
+    first = "1.34" if case == "dra" else VERSIONS[0]
+    assert schema_faults(objects, first) == schema_faults(objects, VERSIONS[-1]) == []
     assert faults(objects) == []
     assert granted(objects) == granted(ours(CASES[case]))
 

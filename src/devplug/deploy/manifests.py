@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Final, cast
 
 from devplug.deploy import objects
 from devplug.deploy.chart import defaults, overridden
-from devplug.deploy.names import names_of
+from devplug.deploy.daemonset import daemon_set
+from devplug.deploy.names import class_name, names_of
+from devplug.driver.device_names import resource_attribute
 from devplug.k8s.yaml import yaml_text
 
 if TYPE_CHECKING:
@@ -34,20 +36,24 @@ def manifests(values: Values, release: Release) -> list[Object]:
     """Return the objects of a release, with these values over the defaults, in the order to apply them."""
     whole = overridden(defaults(), values)
     has_role = whole["rbac"]["create"] and objects.asks_api(whole)
+    has_policy = whole["rbac"]["create"] and whole["dra"]["enabled"]
     wanted = {
         objects.namespace: whole["createNamespace"],
         objects.service_account: whole["serviceAccount"]["create"],
         objects.role: has_role,
         objects.binding: has_role,
         objects.config_map: whole["config"]["inline"],
-        objects.daemon_set: True,
+        objects.slice_policy: has_policy,
+        objects.slice_policy_binding: has_policy,
+        daemon_set: True,
         objects.service: whole["service"]["enabled"],
         objects.network_policy: whole["networkPolicy"]["enabled"],
         objects.pod_monitor: whole["podMonitor"]["enabled"],
         objects.service_monitor: whole["serviceMonitor"]["enabled"],
     }
     names = names_of(whole, release)
-    return [make(whole, names) for make, is_wanted in wanted.items() if is_wanted]
+    made = [make(whole, names) for make, is_wanted in wanted.items() if is_wanted]
+    return made + (objects.device_classes(whole, names) if whole["dra"]["enabled"] else [])
 
 
 def values_for(needs: Needs, *, may_open: bool = True) -> dict[str, Value]:
@@ -67,6 +73,7 @@ def values_for(needs: Needs, *, may_open: bool = True) -> dict[str, Value]:
         values["hostNetwork"] = True
     if needs.node_labels:
         values["nodeLabels"] = on
+    values |= _dra_values(needs)
     if needs.nvidia:
         values["runtimeClassName"] = NVIDIA_RUNTIME_CLASS
     if needs.mig:
@@ -80,6 +87,19 @@ def values_for(needs: Needs, *, may_open: bool = True) -> dict[str, Value]:
         values["extraVolumeMounts"] = [
             {"name": name, "mountPath": folder, "readOnly": True} for name, folder in named
         ]
+    return values
+
+
+def _dra_values(needs: Needs) -> dict[str, Value]:
+    if not needs.dra:
+        return {}
+    classes: list[Value] = [
+        {"name": class_name(name), "attribute": resource_attribute(name), "extendedResourceName": name}
+        for name, _ in needs.dra
+    ]
+    values: dict[str, Value] = {"dra": {"enabled": True, "driver": needs.driver, "classes": classes}}
+    if needs.may_surge:
+        values["updateStrategy"] = {"rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
     return values
 
 
@@ -101,6 +121,11 @@ def lines_for(needs: Needs, *, may_open: bool = True, kube_events: bool = False)
         *_line("MIG instances, by the capability SYS_ADMIN", needs.mig),
         *_line("the machine's network", needs.host_network),
         *_line("a token, to read Nodes and DeviceClasses", needs.node_labels),
+        *_line(
+            "a token, to read claims and write the ResourceSlices of its Node; /var/run/cdi and the sockets "
+            "of DRA drivers",
+            tuple(place for _, place in needs.dra),
+        ),
         *(f"- {folder}, read-only: {place}" for folder, place in needs.folders),
     ]
     if kube_events:
@@ -155,7 +180,8 @@ def base_files(values: Values, release: Release, head: Iterable[str] = ()) -> di
                 }
             )
         else:
-            made[f"{str(one['kind']).lower()}.yaml"] = yaml_text(one)
+            file = f"{str(one['kind']).lower()}.yaml"
+            made[file] = f"{made[file]}---\n{yaml_text(one)}" if file in made else yaml_text(one)
     comments = "".join(f"# {line}\n" for line in head)
     resources = [name for name in made if name != _CONFIG_FILE]
     made["kustomization.yaml"] = comments + yaml_text(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from devplug.deploy.chart import Values
 
-__all__ = ["CHART", "Names", "Release", "names_of"]
+__all__ = ["CHART", "Names", "Release", "class_name", "names_of"]
 
 CHART: Final = "devplug"
 """Name of the chart, and what a pod's label `app.kubernetes.io/name` has."""
@@ -70,6 +70,12 @@ def names_of(values: Values, release: Release) -> Names:
         config["key"] if config["existingConfigMap"] else "config.yaml",
         f"{image['repository']}{version}",
     )
+
+
+def class_name(resource_name: str) -> str:
+    """Return the name of a resource's DeviceClass: `serial.example.com` of example.com/serial."""
+    domain, _, kind = resource_name.partition("/")
+    return f"{kind.lower().replace('_', '-')}.{domain}"
 
 
 def _cut(text: str) -> str:

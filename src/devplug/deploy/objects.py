@@ -1,16 +1,13 @@
-"""The objects of a deployment: the DaemonSet with its configuration, and what stands around it. Pure.
+"""The objects around the DaemonSet. Pure.
 
-Around it are namespace, account, rights, Service, monitors and network policy. The chart's templates say the
-same in Helm's language; a test renders both and compares.
+They are configuration, namespace, account, rights, DeviceClasses, Service, monitors and policies. The chart's
+templates say the same in Helm's language; a test renders both and compares.
 """
 
 from __future__ import annotations
 
-import hashlib
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeAlias
-
-from devplug.k8s.kubelet_dir import KUBELET_ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,25 +17,29 @@ if TYPE_CHECKING:
     from devplug.k8s.yaml import Value
 
 __all__ = [
+    "PORT_NAME",
     "Object",
     "asks_api",
     "binding",
     "config_map",
-    "daemon_set",
+    "device_classes",
+    "given",
+    "metadata",
     "namespace",
     "network_policy",
     "pod_monitor",
     "role",
+    "selector",
     "service",
     "service_account",
     "service_monitor",
+    "slice_policy",
+    "slice_policy_binding",
 ]
 
 Object: TypeAlias = dict[str, "Value"]
 
-CONFIG_FOLDER: Final = "/etc/devplug"
 PORT_NAME: Final = "http"
-CDI_FOLDER: Final = "/var/run/cdi"
 
 _MONITORING: Final = "monitoring.coreos.com/v1"
 _ROLE_GROUP: Final = "rbac.authorization.k8s.io"
@@ -47,18 +48,18 @@ _LEVELS: Final = ("enforce", "audit", "warn")
 
 def asks_api(values: Values) -> bool:
     """Whether the pod asks the API server, and needs a token."""
-    return bool(values["nodeLabels"]["enabled"] or values["kubeEvents"]["enabled"])
+    return any(values[part]["enabled"] for part in ("nodeLabels", "kubeEvents", "dra"))
 
 
-# ── DaemonSet ─────────────────────────────────────────────────────────────────────────────────────
+# ── what all have ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def _selector(names: Names) -> Object:
+def selector(names: Names) -> Object:
     """Return the labels of our pods that never change: a DaemonSet's selector cannot."""
     return {"app.kubernetes.io/name": names.name, "app.kubernetes.io/instance": names.release.name}
 
 
-def _metadata(
+def metadata(
     names: Names,
     name: str,
     *,
@@ -67,7 +68,7 @@ def _metadata(
 ) -> Object:
     """Return an object's metadata: its name and namespace, the labels that all have, and more of them."""
     whole: Object = {
-        **_selector(names),
+        **selector(names),
         "app.kubernetes.io/version": names.release.version,
         "app.kubernetes.io/component": "device-plugin",
         "app.kubernetes.io/part-of": names.name,
@@ -77,7 +78,7 @@ def _metadata(
     return {"name": name, **({"namespace": names.namespace} if is_namespaced else {}), "labels": whole}
 
 
-def _given(values: Values, *keys: str) -> Object:
+def given(values: Values, *keys: str) -> Object:
     """Return the values with these keys that are not empty: as entries of the same names."""
     return {key: values[key] for key in keys if values[key]}
 
@@ -87,164 +88,95 @@ def config_map(values: Values, names: Names) -> Object:
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": _metadata(names, names.config_map),
+        "metadata": metadata(names, names.config_map),
         "data": {"config.yaml": values["config"]["inline"]},
     }
 
 
-def daemon_set(values: Values, names: Names) -> Object:
-    """Return the DaemonSet."""
+# ── DRA ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def device_classes(values: Values, names: Names) -> list[Object]:
+    """Return a DeviceClass for each resource: pods ask for it in a claim, or by extendedResourceName."""
+    driver = values["dra"]["driver"]
+    return [
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "DeviceClass",
+            "metadata": metadata(names, one["name"], is_namespaced=False),
+            "spec": {
+                "selectors": [
+                    {
+                        "cel": {
+                            "expression": f'device.driver == "{driver}" && '
+                            f'device.attributes["{driver}"].resource == "{one["attribute"]}"'
+                        }
+                    }
+                ],
+                **(
+                    {"extendedResourceName": one["extendedResourceName"]}
+                    if one["extendedResourceName"]
+                    else {}
+                ),
+            },
+        }
+        for one in values["dra"]["classes"]
+    ]
+
+
+def slice_policy(_: Values, names: Names) -> Object:
+    """Return the policy that holds each pod of ours to the ResourceSlices of its own Node.
+
+    A role cannot say that. The Node is in the pod's token (KEP-4193, authentication.kubernetes.io/node-name).
+    """
+    user = f"system:serviceaccount:{names.namespace}:{names.service_account}"
+    written = 'request.operation == "DELETE" ? oldObject : object'
     return {
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": _metadata(names, names.fullname),
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": metadata(names, names.role, is_namespaced=False),
         "spec": {
-            "selector": {"matchLabels": _selector(names)},
-            "updateStrategy": values["updateStrategy"],
-            "minReadySeconds": values["minReadySeconds"],
-            "revisionHistoryLimit": values["revisionHistoryLimit"],
-            "template": {"metadata": _pod_metadata(values, names), "spec": _pod_spec(values, names)},
+            "failurePolicy": "Fail",
+            "matchConstraints": {
+                "resourceRules": [
+                    {
+                        "apiGroups": ["resource.k8s.io"],
+                        "apiVersions": ["*"],
+                        "operations": ["CREATE", "UPDATE", "DELETE"],
+                        "resources": ["resourceslices"],
+                    }
+                ]
+            },
+            "matchConditions": [
+                {"name": "is-devplug", "expression": f'request.userInfo.username == "{user}"'},
+            ],
+            "variables": [
+                {
+                    "name": "ownNode",
+                    "expression": "request.userInfo.extra"
+                    "[?'authentication.kubernetes.io/node-name'][0].orValue('')",
+                },
+                {"name": "sliceNode", "expression": f"({written}).spec.?nodeName.orValue('')"},
+            ],
+            "validations": [
+                {
+                    "expression": "variables.ownNode != '' && variables.ownNode == variables.sliceNode",
+                    "messageExpression": "'devplug on node ' + variables.ownNode + ' may not write a "
+                    "ResourceSlice of node ' + variables.sliceNode",
+                }
+            ],
         },
     }
 
 
-def _pod_metadata(values: Values, names: Names) -> Object:
-    checksum = hashlib.sha256(values["config"]["inline"].encode()).hexdigest()
-    annotations = {
-        **({"checksum/config": checksum} if values["config"]["checksumRestart"] else {}),
-        **values["podAnnotations"],
-    }
-    labels = {
-        **_selector(names),
-        "app.kubernetes.io/version": names.release.version,
-        "app.kubernetes.io/component": "device-plugin",
-        **values["podLabels"],
-    }
-    return {"labels": labels, **({"annotations": annotations} if annotations else {})}
-
-
-def _pod_spec(values: Values, names: Names) -> Object:
+def slice_policy_binding(_: Values, names: Names) -> Object:
+    """Return the binding that puts the policy into effect."""
     return {
-        "serviceAccountName": names.service_account,
-        "automountServiceAccountToken": asks_api(values),
-        "enableServiceLinks": False,
-        **_given(values, "imagePullSecrets", "priorityClassName", "runtimeClassName", "hostNetwork"),
-        **_given(values, "nodeSelector", "affinity", "tolerations"),
-        "terminationGracePeriodSeconds": values["terminationGracePeriodSeconds"],
-        "securityContext": values["podSecurityContext"],
-        "containers": [_container(values, names)],
-        "volumes": _volumes(values, names),
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": metadata(names, names.role, is_namespaced=False),
+        "spec": {"policyName": names.role, "validationActions": ["Deny"]},
     }
-
-
-def _container(values: Values, names: Names) -> Object:
-    return {
-        "name": "devplug",
-        "image": names.image,
-        "imagePullPolicy": values["image"]["pullPolicy"],
-        "args": [
-            "run",
-            f"--config={CONFIG_FOLDER}/config.yaml",
-            f"--listen=:{values['port']}",
-            f"--log-format={values['logFormat']}",
-            f"--log-level={values['logLevel']}",
-            *(["--kube-events"] if values["kubeEvents"]["enabled"] else []),
-            *values["extraArgs"],
-        ],
-        "env": _environment(values),
-        "ports": [{"name": PORT_NAME, "containerPort": values["port"], "protocol": "TCP"}],
-        "startupProbe": {**_http_get("/healthz"), **values["startupProbe"]},
-        "livenessProbe": {**_http_get("/healthz"), **values["livenessProbe"]},
-        "readinessProbe": {**_http_get("/readyz"), **values["readinessProbe"]},
-        "resources": values["resources"],
-        "securityContext": _security_context(values),
-        # Its usual place is in /dev, which is read-only here.
-        "terminationMessagePath": "/run/termination-log",
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": [
-            # The folder and not the file: a file that is mounted alone never changes.
-            {"name": "config", "mountPath": CONFIG_FOLDER, "readOnly": True},
-            # Here the container has them wherever the machine does: no command needs a flag.
-            {"name": "device-plugins", "mountPath": f"{KUBELET_ROOT}/device-plugins"},
-            {"name": "pod-resources", "mountPath": f"{KUBELET_ROOT}/pod-resources", "readOnly": True},
-            *_dev_mounts(values["dev"]),
-            *([{"name": "cdi", "mountPath": CDI_FOLDER}] if values["cdi"]["enabled"] else []),
-            *values["extraVolumeMounts"],
-        ],
-    }
-
-
-def _environment(values: Values) -> list[Value]:
-    texts: dict[str, str] = {}
-    if values["nvidia"]["enabled"]:
-        texts |= {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "utility"}
-    if values["nvidia"]["mig"]:
-        # As NVIDIA's own chart does for MIG (templates/_helpers.tpl, addMigMonitorDevices).
-        texts["NVIDIA_MIG_MONITOR_DEVICES"] = "all"
-    return [
-        {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
-        *({"name": name, "value": text} for name, text in texts.items()),
-        *values["extraEnv"],
-    ]
-
-
-def _http_get(path: str) -> Object:
-    return {"httpGet": {"path": path, "port": PORT_NAME}}
-
-
-def _security_context(values: Values) -> Object:
-    context: Object = dict(values["securityContext"])
-    if not values["deviceAccess"]["enabled"]:
-        return context
-    # Without allowPrivilegeEscalation: the API refuses false beside privileged.
-    context.pop("allowPrivilegeEscalation", None)
-    context.pop("privileged", None)
-    return {"privileged": True, **context}
-
-
-def _dev_mounts(dev: Values) -> list[Object]:
-    """Return how the machine's /dev is mounted: without what a container could open there.
-
-    Its device cgroup lets each container open terminals (136:*), the console (5:1) and the like, and files
-    need no permission of it at all: shared memory, huge pages, message queues. Those lie in file systems
-    that are mounted below /dev. The kubelet binds a sub-path without what is mounted below it
-    (pkg/volume/util/subpath/subpath_linux.go, doBindSubPath), and `.` is the whole of /dev: new nodes appear
-    in it, as it is the same file system. To hide each by a volume of its own would keep the pod from starting
-    where one is not there: a runtime cannot make the folder in a /dev that is read-only already. Terminals
-    and shared memory are on each machine, and are hidden so all the same; the console is, by /dev/null.
-    """
-    if not dev["enabled"]:
-        return []
-    sub_path: Object = {} if dev["submounts"] else {"subPath": "."}
-    read_only: Object = {"readOnly": True, "recursiveReadOnly": "IfPossible"}
-    mounts: list[Object] = [
-        {"name": "dev", "mountPath": "/dev", **sub_path, **read_only},
-        {"name": "dev-empty", "mountPath": "/dev/pts", "readOnly": True},
-        {"name": "dev-empty", "mountPath": "/dev/shm", "readOnly": True},  # noqa: S108
-    ]
-    if dev["hideConsole"]:
-        mounts.append({"name": "dev-null", "mountPath": "/dev/console", "readOnly": True})
-    return mounts
-
-
-def _volumes(values: Values, names: Names) -> list[Value]:
-    file = {"key": names.config_key, "path": "config.yaml"}
-    volumes: list[Value] = [
-        {"name": "config", "configMap": {"name": names.config_map, "items": [file]}},
-        _host_path("device-plugins", f"{values['kubeletRoot']}/device-plugins"),
-        _host_path("pod-resources", f"{values['kubeletRoot']}/pod-resources"),
-    ]
-    if values["dev"]["enabled"]:
-        volumes += [_host_path("dev", "/dev"), {"name": "dev-empty", "emptyDir": {}}]
-        if values["dev"]["hideConsole"]:
-            volumes.append(_host_path("dev-null", "/dev/null", kind="CharDevice"))
-    if values["cdi"]["enabled"]:
-        volumes.append(_host_path("cdi", CDI_FOLDER, kind="DirectoryOrCreate"))
-    return [*volumes, *values["extraVolumes"]]
-
-
-def _host_path(name: str, path: str, *, kind: str = "Directory") -> Object:
-    return {"name": name, "hostPath": {"path": path, "type": kind}}
 
 
 # ── around it ─────────────────────────────────────────────────────────────────────────────────────
@@ -256,32 +188,40 @@ def namespace(_: Values, names: Names) -> Object:
     return {
         "apiVersion": "v1",
         "kind": "Namespace",
-        "metadata": _metadata(names, names.namespace, is_namespaced=False, labels=levels),
+        "metadata": metadata(names, names.namespace, is_namespaced=False, labels=levels),
     }
 
 
 def service_account(values: Values, names: Names) -> Object:
     """Return the ServiceAccount, which brings no token by itself."""
-    metadata = _metadata(names, names.service_account)
+    own = metadata(names, names.service_account)
     return {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
-        "metadata": {**metadata, **_given(values["serviceAccount"], "annotations")},
+        "metadata": {**own, **given(values["serviceAccount"], "annotations")},
         "automountServiceAccountToken": False,
     }
 
 
 def role(values: Values, names: Names) -> Object:
     """Return the ClusterRole: Nodes and Events of Nodes are not within a namespace that we know."""
-    rules = [_rule("", "nodes", "get", "list", "watch")]
+    reads_labels = values["nodeLabels"]["enabled"] or values["kubeEvents"]["enabled"]
+    rules = [_rule("", "nodes", *(("get", "list", "watch") if reads_labels else ("get",)))]
     if values["nodeLabels"]["enabled"]:
         rules.append(_rule("resource.k8s.io", "deviceclasses", "list"))
     if values["kubeEvents"]["enabled"]:
         rules += [_rule("", "nodes/status", "patch"), _rule("", "events", "create", "patch")]
+    if values["dra"]["enabled"]:
+        # What a driver needs (KEP-4381): its own slices, and the claims that the kubelet names to it.
+        slices = ("get", "list", "watch", "create", "update", "patch", "delete")
+        rules += [
+            _rule("resource.k8s.io", "resourceslices", *slices),
+            _rule("resource.k8s.io", "resourceclaims", "get"),
+        ]
     return {
         "apiVersion": f"{_ROLE_GROUP}/v1",
         "kind": "ClusterRole",
-        "metadata": _metadata(names, names.role, is_namespaced=False),
+        "metadata": metadata(names, names.role, is_namespaced=False),
         "rules": rules,
     }
 
@@ -292,7 +232,7 @@ def binding(_: Values, names: Names) -> Object:
     return {
         "apiVersion": f"{_ROLE_GROUP}/v1",
         "kind": "ClusterRoleBinding",
-        "metadata": _metadata(names, names.role, is_namespaced=False),
+        "metadata": metadata(names, names.role, is_namespaced=False),
         "roleRef": {"apiGroup": _ROLE_GROUP, "kind": "ClusterRole", "name": names.role},
         "subjects": [account],
     }
@@ -300,16 +240,16 @@ def binding(_: Values, names: Names) -> Object:
 
 def service(values: Values, names: Names) -> Object:
     """Return the headless Service: each machine's pod tells of its own devices."""
-    metadata = _metadata(names, names.fullname)
+    own = metadata(names, names.fullname)
     port = {"name": PORT_NAME, "port": values["port"], "targetPort": PORT_NAME, "protocol": "TCP"}
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": {**metadata, **_given(values["service"], "annotations")},
+        "metadata": {**own, **given(values["service"], "annotations")},
         "spec": {
             "clusterIP": "None",
             "publishNotReadyAddresses": True,  # who is not ready has the metrics that say why
-            "selector": _selector(names),
+            "selector": selector(names),
             "ports": [port],
         },
     }
@@ -332,11 +272,11 @@ def network_policy(values: Values, names: Names) -> Object:
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
-        "metadata": _metadata(names, names.fullname),
+        "metadata": metadata(names, names.fullname),
         "spec": {
-            "podSelector": {"matchLabels": _selector(names)},
+            "podSelector": {"matchLabels": selector(names)},
             "policyTypes": ["Ingress", "Egress"],
-            "ingress": [{"ports": [port], **_given(policy, "from")}],
+            "ingress": [{"ports": [port], **given(policy, "from")}],
             **({"egress": policy["apiServerEgress"]} if asks_api(values) else {}),
         },
     }
@@ -353,11 +293,11 @@ def _monitor(kind: str, endpoints: str, monitor: Values, names: Names) -> Object
         "interval": monitor["interval"],
         "scrapeTimeout": monitor["scrapeTimeout"],
         "honorLabels": monitor["honorLabels"],
-        **_given(monitor, "relabelings", "metricRelabelings"),
+        **given(monitor, "relabelings", "metricRelabelings"),
     }
     return {
         "apiVersion": _MONITORING,
         "kind": kind,
-        "metadata": _metadata(names, names.fullname, labels=monitor["labels"]),
-        "spec": {"selector": {"matchLabels": _selector(names)}, endpoints: [endpoint]},
+        "metadata": metadata(names, names.fullname, labels=monitor["labels"]),
+        "spec": {"selector": {"matchLabels": selector(names)}, endpoints: [endpoint]},
     }

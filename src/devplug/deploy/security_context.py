@@ -66,6 +66,13 @@ class Needs:
     """The machine's network namespace: the kernel shows and tells of interfaces in their own only."""
     node_labels: tuple[str, ...] = ()
     """To read the labels of the Node: a token, and the right to."""
+    dra: tuple[tuple[str, str], ...] = ()
+    """The resources that a DRA driver serves, each with its place in the file."""
+    driver: str = ""
+    """The name of that driver."""
+    may_surge: bool = False
+    """Whether two pods may serve one machine during an update: no resource is a device plugin's, and the
+    ports are the pod's own."""
     folders: tuple[tuple[str, str], ...] = ()
     """Other folders of the machine, each with the place that reads a file there."""
     left: tuple[str, ...] = ()
@@ -95,6 +102,11 @@ def needs_of(config: Config | None) -> Needs:
     for index, resource in enumerate(config.resources):
         _discovery(resource, f"resources[{index}]", found)
         _rules(resource, f"resources[{index}]", found)
+    dra = tuple(
+        (resource.name, f"resources[{index}].serve")
+        for index, resource in enumerate(config.resources)
+        if resource.serve == "dra"
+    )
     return Needs(
         dev=tuple(found.dev),
         device_access=tuple(found.device_access),
@@ -103,6 +115,9 @@ def needs_of(config: Config | None) -> Needs:
         mig=tuple(found.mig),
         host_network=tuple(found.host_network),
         node_labels=tuple(found.node_labels),
+        dra=dra,
+        driver=(config.driver or "") if dra else "",
+        may_surge=len(dra) == len(config.resources) and not found.host_network,
         folders=_outermost(found.folders),
         left=tuple(found.left),
     )

@@ -307,8 +307,8 @@ def test_yaml_mistakes_and_those_of_the_grammar_come_together() -> None:
         'f.yaml:2:1: error: the key "version" stands here again; the first is in line 1',
         "f.yaml:4:3: error: resources[0]: &a: anchors are not supported; leave it out",
         (
-            "f.yaml:4:46: error: resources[0].zzz: unknown key; known here: name, id, discover, "
-            "expose, share, overlap, health, prefer, whenNone, whenUnplugged, onRelease, onLost, nodeNames, "
-            "nodeSelector, allow"
+            "f.yaml:4:46: error: resources[0].zzz: unknown key; known here: name, id, serve, "
+            "discover, expose, share, overlap, health, prefer, whenNone, whenUnplugged, whenUnhealthy, "
+            "onRelease, onLost, nodeNames, nodeSelector, allow"
         ),
     ]

@@ -10,8 +10,8 @@ from devplug.daemon.config.loader import read
 from tests.daemon.hosts import messages
 
 KNOWN_KEYS = (
-    "name, id, discover, expose, share, overlap, health, prefer, whenNone, whenUnplugged, onRelease, "
-    "onLost, nodeNames, nodeSelector, allow"
+    "name, id, serve, discover, expose, share, overlap, health, prefer, whenNone, whenUnplugged, "
+    "whenUnhealthy, onRelease, onLost, nodeNames, nodeSelector, allow"
 )
 
 
@@ -33,8 +33,8 @@ def named(name: str) -> str:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[]", "the file is a list; write a map with version, resources"),
-        ("hello", 'the file is "hello"; write a map with version, resources'),
+        ("[]", "the file is a list; write a map with version, driver, resources"),
+        ("hello", 'the file is "hello"; write a map with version, driver, resources'),
         (
             "resources: [{name: a.b/c, discover: {path: /dev/x}}]",
             "version is missing: version of this format: 1",
@@ -287,3 +287,52 @@ def test_json_has_the_errors_of_yaml_at_places_of_its_own() -> None:
     assert messages(written) == messages(json.dumps(json.loads(written)))
     assert [one.partition(":")[0] for one in messages(written)] == ["discover.path", "share.replicas", "x"]
     assert [problem.line for problem in read(written).problems] == [7, 10, 12]
+
+
+# ── ways of serving ───────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("keys", "wrong"),
+    [
+        (
+            "serve: dra",
+            "serve: dra needs a driver; write driver: devices.example.com above resources, in a domain of yours",
+        ),
+        ("serve: claims", 'serve: "claims" is not possible; write one of devicePlugin, dra'),
+        (
+            "whenUnhealthy: evict",
+            "whenUnhealthy: evict needs serve: dra; a device plugin cannot evict pods",
+        ),
+    ],
+)
+def test_a_resource_that_cannot_be_served_so_is_told_why(keys: str, wrong: str) -> None:
+    assert messages(resource(keys)) == [wrong]
+
+
+@pytest.mark.parametrize(
+    ("keys", "wrong"),
+    [
+        ("prefer: packed", "prefer: with serve: dra the scheduler chooses; write constraints in the claim"),
+        ("whenNone: wait", "whenNone: wait is for device plugins; with serve: dra write empty or fail"),
+        (
+            "expose: {annotations: {a.b/c: x}}",
+            "expose.annotations: a CDI file, by which claims reach containers, has no annotations; leave them out",
+        ),
+    ],
+)
+def test_what_only_a_device_plugin_does_is_refused_with_dra(keys: str, wrong: str) -> None:
+    text = resource(f"serve: dra, {keys}").replace("resources:", "driver: devices.example.com\nresources:")
+    assert messages(text) == [wrong]
+
+
+@pytest.mark.parametrize("name", ["A.b", "a_b", "-a.b", "a..b", f"{'a' * 64}", "''", "a.b/c"])
+def test_a_driver_s_name_is_a_dns_subdomain(name: str) -> None:
+    (wrong,) = messages(
+        f"version: 1\ndriver: {name}\nresources: [{{name: a.b/c, discover: {{path: /dev/x}}}}]\n"
+    )
+    assert 'a DNS subdomain of at most 63 characters, as in "devices.example.com"' in wrong
+
+
+def test_a_driver_without_a_resource_of_its_own_is_fine() -> None:
+    assert messages("version: 1\ndriver: a.b\nresources: [{name: a.b/c, discover: {path: /dev/x}}]\n") == []

@@ -64,7 +64,12 @@ metricRelabelings:
 
 {{- /* Whether the pod asks the API server, and needs a token: "true" or nothing. */}}
 {{- define "devplug.asksApi" -}}
-{{- if or .Values.nodeLabels.enabled .Values.kubeEvents.enabled }}true{{ end -}}
+{{- if or .Values.nodeLabels.enabled .Values.kubeEvents.enabled .Values.dra.enabled }}true{{ end -}}
+{{- end -}}
+
+{{- /* The kubelet's folder as the container has it. A DRA driver tells the kubelet the whole path of its socket. */}}
+{{- define "devplug.kubeletRoot" -}}
+{{- ternary .Values.kubeletRoot "/var/lib/kubelet" .Values.dra.enabled -}}
 {{- end -}}
 
 {{- define "devplug.image" -}}
@@ -103,6 +108,9 @@ metricRelabelings:
 {{- $needed = append $needed "health needs deviceAccess.enabled=true to open devices" -}}
 {{- end -}}
 {{- end -}}
+{{- end -}}
+{{- if and (eq (toString $resource.serve) "dra") (not $.Values.dra.enabled) -}}
+{{- $needed = append $needed "serve needs dra.enabled=true, with dra.driver and dra.classes" -}}
 {{- end -}}
 {{- if and $resource.nodeSelector (not $.Values.nodeLabels.enabled) -}}
 {{- $needed = append $needed "nodeSelector needs nodeLabels.enabled=true" -}}

@@ -214,6 +214,7 @@ def rule_findings(config: Config, roots: Collection[str]) -> Iterator[Finding]:
         broken.update(finding.keys for finding in discover)
         yield from discover
         yield from _exposure_findings(resource, at)
+        yield from _serve_findings(resource, at, config.driver)
         yield from _id_findings(resource, at)
         yield from _share_findings(resource, at)
         for number, rule in enumerate(resource.health):
@@ -227,6 +228,28 @@ def rule_findings(config: Config, roots: Collection[str]) -> Iterator[Finding]:
         for key, fault in selector_faults(resource.node_selector):
             yield Finding((*at, "nodeSelector", key), fault)
     yield from claim_findings(config, broken)
+
+
+def _serve_findings(resource: Resource, at: Keys, driver: str | None) -> Iterator[Finding]:
+    """Yield the keys that do not go with the way in which a resource is served."""
+    if resource.serve != "dra":
+        if resource.when_unhealthy == "evict":
+            yield Finding((*at, "whenUnhealthy"), "evict needs serve: dra; a device plugin cannot evict pods")
+        return
+    if driver is None:
+        message = (
+            "dra needs a driver; write driver: devices.example.com above resources, in a domain of yours"
+        )
+        yield Finding((*at, "serve"), message)
+    if resource.prefer not in {"auto", "none"}:
+        yield Finding(
+            (*at, "prefer"), "with serve: dra the scheduler chooses; write constraints in the claim"
+        )
+    if resource.when_none == "wait":
+        yield Finding((*at, "whenNone"), "wait is for device plugins; with serve: dra write empty or fail")
+    if resource.expose.annotations:
+        message = "a CDI file, by which claims reach containers, has no annotations; leave them out"
+        yield Finding((*at, "expose", "annotations"), message)
 
 
 def _id_findings(resource: Resource, at: Keys) -> Iterator[Finding]:

@@ -22,6 +22,7 @@ __all__ = [
     "FOREVER",
     "ChildNodes",
     "Config",
+    "DriverName",
     "DurationRange",
     "Expose",
     "ExposedMount",
@@ -57,6 +58,15 @@ FileMode = Annotated[
     str,
     Meta(pattern="^0[0-7]{3}$", extra={"words": '4 octal digits in quotes, as in "0660"'}),
 ]
+
+DriverName = Annotated[
+    str,
+    Meta(
+        pattern=r"^(?=.{1,63}$)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$",
+        extra={"words": 'a DNS subdomain of at most 63 characters, as in "devices.example.com"'},
+    ),
+]
+"""The name of a DRA driver (API: ResourceSlice spec.driver)."""
 
 _DAY: Final = 86_400.0
 _NO_TEMPLATES: Final[Mapping[str, Template]] = MappingProxyType({})
@@ -312,6 +322,10 @@ class Resource(Section, frozen=True, kw_only=True):
         Template | None,
         Meta(description="Device ID. Default: by kind, the serial number, else the address, else the file."),
     ] = None
+    serve: Annotated[
+        Literal["devicePlugin", "dra"],
+        Meta(description="By a device plugin, or by DRA (claims; needs driver). Default: devicePlugin."),
+    ] = "devicePlugin"
     discover: Annotated[Discover, Meta(description="What makes the devices; exactly one kind.")]
     expose: Annotated[Expose, Meta(description="What a container gets. Default: the device's nodes.")] = (
         Expose()
@@ -339,6 +353,13 @@ class Resource(Section, frozen=True, kw_only=True):
         WhenUnplugged,
         Meta(description="What becomes of a device that is gone. Default: Unhealthy for 10m."),
     ] = WhenUnplugged()
+    when_unhealthy: Annotated[
+        Literal["keep", "evict"],
+        Meta(
+            description="Whether pods that hold an Unhealthy device go on, or are evicted; evict needs "
+            "serve: dra. Default: keep.",
+        ),
+    ] = "keep"
     on_release: Annotated[
         OnRelease | None,
         Meta(description="What is done once nobody holds a device any more. Default: nothing."),
@@ -365,6 +386,10 @@ class Config(Section, frozen=True, kw_only=True):
     """The whole file."""
 
     version: Annotated[Literal[1], Meta(description="Version of this format: 1.")]
+    driver: Annotated[
+        DriverName | None,
+        Meta(description="Name of the DRA driver that serves what has serve: dra. Default: there is none."),
+    ] = None
     resources: Annotated[
         tuple[Resource, ...],
         Meta(description="The resources of this machine.", min_length=1, max_length=RESOURCES_LIMIT),
