@@ -37,6 +37,7 @@ __all__ = [
     "UnhealthyDeviceError",
     "UnknownDeviceError",
     "end_of",
+    "error_to_raise",
     "lines_of",
     "one_line",
     "quoted",
@@ -240,3 +241,18 @@ class RemoteError(DevplugError):
         self.text = text
         self.is_unsent = is_unsent
         super().__init__(f"rpc error: code = {status} desc = {text}")
+
+
+def error_to_raise(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the error to raise for a group: the only one in it, or the first of ours."""
+    leaves = _leaves(errors)
+    ours = [error for error in leaves if isinstance(error, DevplugError)]
+    if len(leaves) == 1 or (ours and len(ours) == len(leaves)):
+        return (ours or leaves)[0]
+    return errors
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
+    return [error]

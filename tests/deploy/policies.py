@@ -93,9 +93,7 @@ def _around_faults(objects: Objects) -> Iterator[str]:
     for path, read_only in {**ALWAYS, "/dev": True}.items():
         if _host_paths(objects).get(path, read_only) != read_only:
             yield f"may write to {path}, or may not"
-    kinds = {kind for kind, _ in objects}
-    if "DeviceClass" in kinds and "ClusterRole" in kinds and "ValidatingAdmissionPolicyBinding" not in kinds:
-        yield "may write the ResourceSlices of other machines"
+    yield from _slice_faults({kind for kind, _ in objects})
     for (kind, name), one in objects.items():
         if kind == "ServiceAccount" and one["automountServiceAccountToken"] is not False:
             yield f"{kind} {name} hands out tokens"
@@ -103,6 +101,11 @@ def _around_faults(objects: Objects) -> Iterator[str]:
             yield from _rule_faults(one["rules"])
         if kind == "NetworkPolicy" and one["spec"]["policyTypes"] != ["Ingress", "Egress"]:
             yield "leaves a way of the network open"
+
+
+def _slice_faults(kinds: set[str]) -> Iterator[str]:
+    if {"DeviceClass", "ClusterRole"} <= kinds and "ValidatingAdmissionPolicyBinding" not in kinds:
+        yield "may write the ResourceSlices of other machines"
 
 
 def _may_surge(objects: Objects) -> bool:

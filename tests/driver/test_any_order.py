@@ -75,11 +75,12 @@ class Resource(FakeResource):
         self.may_repeat: set[str] = set()
         """Those whose release was done when the process died, before it was noted."""
 
-    async def prepare(self, device_ids: Sequence[str]) -> Sequence[ContainerResponse]:
-        self.owed.update(device_ids)
-        self.may_repeat.difference_update(device_ids)
+    async def prepare(self, requests: Sequence[Sequence[str]]) -> Sequence[Sequence[ContainerResponse]]:
+        for ids in requests:
+            self.owed.update(ids)
+            self.may_repeat.difference_update(ids)
         await self.gate.passed("prepare")
-        return await super().prepare(device_ids)
+        return await super().prepare(requests)
 
     async def release(self, device_ids: Sequence[str]) -> None:
         await self.gate.passed("release")
@@ -129,7 +130,7 @@ class Machine(RuleBasedStateMachine):
             async with asyncio.TaskGroup() as tasks:
                 self.tasks: asyncio.TaskGroup = tasks
                 self.service = ClaimService(
-                    DRIVER, NODE, self.store, [self.resource], offer, self.claims, decode, tasks
+                    DRIVER, NODE, self.store, {SERIAL: self.resource}, offer, self.claims, decode, tasks
                 )
                 yield
                 raise DeathError

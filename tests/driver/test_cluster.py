@@ -60,7 +60,7 @@ async def test_a_claim_of_the_cluster_is_prepared_until_it_is_gone(
         made = DraDriver(
             DRIVER,
             NODE,
-            [node.resource],
+            {SERIAL: node.resource},
             ClusterClaims(api),
             decode,
             kubelet_root=node.root,

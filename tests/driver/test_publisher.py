@@ -156,7 +156,7 @@ async def test_an_unhealthy_device_has_a_taint_with_the_time_of_its_first_one(sh
 
 async def test_taints_can_end_pods(short_dir: Path) -> None:
     """D80: NoExecute."""
-    async with cluster(short_dir) as server, publishing(server, ILL, evicts=True) as publisher:
+    async with cluster(short_dir) as server, publishing(server, ILL, evicting={SERIAL}) as publisher:
         await until(lambda: publisher.status.generation)
         assert server.devices()[name(A)]["taints"][0]["effect"] == "NoExecute"
 

@@ -74,7 +74,7 @@ class RecordedKubelet:
         driver = DraDriver(
             name,
             NODE,
-            [self.node.resource],
+            {self.node.resource.resource_name: self.node.resource},
             self.node.claims,
             lambda _: pytest.fail("there are no parameters"),
             kubelet_root=self.node.root,

@@ -46,15 +46,20 @@ class FakeResource:
     may_go_on: asyncio.Event | None = None
     """Set it to let a call that was begun go on."""
 
-    async def prepare(self, device_ids: Sequence[str]) -> Sequence[ContainerResponse]:
-        self.prepared.append(tuple(device_ids))
+    async def prepare(self, requests: Sequence[Sequence[str]]) -> Sequence[Sequence[ContainerResponse]]:
+        self.prepared.append(tuple(id_ for ids in requests for id_ in ids))
         if self.may_go_on is not None:
             await self.may_go_on.wait()
         if self.prepare_errors:
             raise self.prepare_errors.pop(0)
         return [
-            ContainerResponse(device_nodes=[DeviceNode(f"/dev/{id_}", f"/dev/in-{id_}")], envs={"ID": id_})
-            for id_ in device_ids
+            [
+                ContainerResponse(
+                    device_nodes=[DeviceNode(f"/dev/{id_}", f"/dev/in-{id_}")], envs={"ID": id_}
+                )
+                for id_ in ids
+            ]
+            for ids in requests
         ]
 
     async def release(self, device_ids: Sequence[str]) -> None:
@@ -160,7 +165,7 @@ class Node:
         made = DraDriver(
             DRIVER,
             NODE,
-            [self.resource],
+            {self.resource.resource_name: self.resource},
             self.claims,
             decode,
             kubelet_root=self.root,

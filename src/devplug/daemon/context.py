@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from devplug.daemon.cdi.spec_files import CdiFolder
+    from devplug.daemon.config.types import Resource
     from devplug.daemon.sources.device import HostDevice
     from devplug.holders.holders import Holders
 
@@ -39,6 +40,8 @@ class DaemonContext(Struct):
     overlaps: DeviceOverlap = field(default_factory=DeviceOverlap)
     holders: Holders | None = None
     """The holders of devices; None if they cannot be known, as without the kubelet's monitoring socket."""
+    claimed_ids: Callable[[str], frozenset[str]] = lambda _name: frozenset()
+    """Returns the device IDs of a resource that claims use, by its name: of one with `serve: dra`."""
     cdi: CdiFolder | None = None
     """Where specs of ours go; None if no resource ever had `strategy: cdi`."""
     memory: Path | None = None
@@ -47,6 +50,14 @@ class DaemonContext(Struct):
     """Called after each scan for devices, with the resource's name and the seconds that it took."""
     on_change: Callable[[], None] = lambda: None
     """Called when a resource finds other devices than before, even if the advertised list stays the same."""
+
+    def holders_of(self, resource: Resource) -> Holders | None:
+        """Return who knows the holders of a resource's devices; None if claims use them."""
+        return None if resource.serve == "dra" else self.holders
+
+    def claimed_ids_of(self, resource: Resource) -> Callable[[], frozenset[str]] | None:
+        """Return what returns the device IDs of a resource that claims use; None without claims."""
+        return partial(self.claimed_ids, resource.name) if resource.serve == "dra" else None
 
     def host_for(self, resource_name: str) -> Host:
         """Return the host as the sources of one resource see it: their looks are counted."""

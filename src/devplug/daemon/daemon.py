@@ -44,6 +44,16 @@ NODE_NAME_VARIABLE: Final = "NODE_NAME"
 """Where a DaemonSet puts the machine's name in Kubernetes; else the host name counts."""
 
 
+DRAINING: Final = "it is served in the old way until no container holds its devices"
+"""Why a resource is not served as the file says, while it moves between device plugin and claims: no device
+may be given out by both."""
+
+
+def driver_of(config: Config, resource: Resource) -> str:
+    """Return the DRA driver by which a resource is served; empty for a device plugin."""
+    return (config.driver or "") if resource.serve == "dra" else ""
+
+
 # ── the plugin of a resource ──────────────────────────────────────────────────────────────────────
 
 
@@ -125,6 +135,8 @@ class Daemon:
         self._config: Config | None = None
         self._applying = asyncio.Lock()
         self._has_started = False
+        self._drivers: dict[str, str] = {}
+        """The DRA driver that serves a resource, by its name; empty for a device plugin."""
         self.unserved: dict[str, str] = {}
         """Why a resource is not served as the file says now, by resource name; empty if all are."""
 
@@ -183,7 +195,8 @@ class Daemon:
                 extra={"reason": str(error)},
             )
             return
-        if names := claimed_twice(self._plugins, claimed):
+        plugins = [name for name, driver in self._drivers.items() if not driver]
+        if names := claimed_twice(plugins, claimed):
             logger.warning(
                 "a DRA DeviceClass has this extended resource name, too; a Node may serve it by a "
                 "device plugin or by DRA, not by both",
@@ -209,7 +222,16 @@ class Daemon:
             self._retire(self._plugins.pop(name))
         for name, resource in wanted.items():
             plugin = self._plugins.get(name)
-            if plugin is None or plugin.resource != resource:
+            driver = driver_of(config, resource)
+            if self._drivers.get(name, driver) != driver:
+                if plugin is not None:
+                    logger.info(
+                        "a resource moves between device plugin and DRA; first its devices have to be free",
+                        extra={"resource_name": name, "serve": resource.serve},
+                    )
+                    self._retire(self._plugins.pop(name))
+                self.unserved[name] = DRAINING
+            elif plugin is None or plugin.resource != resource:
                 await self._serve(resource)
         self._has_started = True
 
@@ -228,7 +250,7 @@ class Daemon:
         try:
             plugin = self._made(resource, before)
             put_back = self._put_back(plugin, before) if self._has_started else None
-            self._serving.add(plugin, on_failure=put_back, held_ids=plugin.held.held_ids)
+            self._add(plugin, put_back)
         except (PluginError, KubeletError):
             if before is not None:
                 self._restore(before)
@@ -237,9 +259,27 @@ class Daemon:
             raise
         self._plugins[name] = plugin
 
+    def claimed_ids(self, resource_name: str) -> frozenset[str]:
+        """Return the device IDs of a resource that claims use, of one that a DRA driver serves."""
+        driver = self._drivers.get(resource_name, "")
+        return self._serving.claimed_ids(driver, resource_name) if driver else frozenset()
+
+    def _add(
+        self, plugin: ConfiguredPlugin, on_failure: Callable[[DevplugError], None] | None = None
+    ) -> None:
+        self._serving.add(
+            plugin,
+            on_failure=on_failure,
+            held_ids=plugin.held.held_ids,
+            dra=self._drivers[plugin.resource_name],
+            evicts=plugin.resource.when_unhealthy == "evict",
+        )
+
     def _made(self, resource: Resource, before: ConfiguredPlugin | None) -> ConfiguredPlugin:
-        if before is None and self._context.holders is not None:
-            self._context.holders.own(resource.name)
+        if self._config is not None:
+            self._drivers.setdefault(resource.name, driver_of(self._config, resource))
+        if before is None and (holders := self._context.holders_of(resource)) is not None:
+            holders.own(resource.name)
         return plugin_of(resource, self._context, before)
 
     def _put_back(
@@ -264,7 +304,7 @@ class Daemon:
 
     def _restore(self, plugin: ConfiguredPlugin) -> None:
         """Serve again what was removed a moment ago."""
-        self._serving.add(plugin, held_ids=plugin.held.held_ids)
+        self._add(plugin)
         if plugin.is_retired:
             self._retire(plugin)
         else:
@@ -322,8 +362,11 @@ class Daemon:
             del self._retired[name]
             await self._serving.remove(name)
             self._forget(name)
+            if self.unserved.pop(name, "") == DRAINING and self._config is not None:
+                await self._apply(self._config)
 
     def _forget(self, name: str) -> None:
+        self._drivers.pop(name, None)
         self._context.overlaps.leave(name)
         if self._context.holders is not None:
             self._context.holders.disown(name)

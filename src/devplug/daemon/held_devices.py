@@ -21,12 +21,12 @@ from devplug.daemon.config.templates import Missing
 from devplug.daemon.container_response import found_name
 from devplug.daemon.sources.device import HostDevice
 from devplug.devices import Device, Health
-from devplug.errors import UnhealthyDeviceError, one_line
+from devplug.errors import AllocationError, UnhealthyDeviceError, one_line
 from devplug.linux.durable_file import write_whole
 from devplug.linux.notifier import within
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from pathlib import Path
 
     from devplug.daemon.command_result import CommandResult
@@ -64,8 +64,9 @@ class Handover(Struct, frozen=True):
 class HeldDevices:
     """The allocated devices of one resource; lives as long as the resource is served.
 
-    Without `holders` a device counts as held for ever after its Allocate. `dirty_file` keeps the names of
-    dirty devices over a restart; `before` is the `handover` of the plugin that this one replaces.
+    Without `holders` a device counts as held for ever after its Allocate, unless `claimed_ids` returns those
+    that claims use: they are held from their Allocate until `release`. `dirty_file` keeps the names of dirty
+    devices over a restart; `before` is the `handover` of the plugin that this one replaces.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class HeldDevices:
         resource: Resource,
         holders: Holders | None,
         *,
+        claimed_ids: Callable[[], frozenset[str]] | None = None,
         dirty_file: DirtyFile | None = None,
         before: Handover | None = None,
         retry_seconds: float = FIRST_RETRY_SECONDS,
@@ -81,6 +83,7 @@ class HeldDevices:
         """Set when `health_of` or `held_names` have changed. Whoever waits for it clears it."""
         self._resource = resource
         self._holders = holders
+        self._claimed_ids = claimed_ids
         self._retry_seconds = retry_seconds
         self._file = dirty_file
         self._given: set[str] = set(before.given) if before else set()
@@ -110,7 +113,14 @@ class HeldDevices:
 
     def held_ids(self) -> frozenset[str]:
         """Return the device IDs that a container may hold, or that were released and are dirty."""
+        if self._claimed_ids is not None:
+            return self._claimed_ids() | self._given
         return self._holders.held_ids(self._resource.name) if self._holders else frozenset(self._given)
+
+    def certainly_held_names(self) -> frozenset[str] | None:
+        """Return `held_names` if it is known who holds what; else None."""
+        is_known = self._claimed_ids is not None or (self._holders is not None and self._holders.is_known)
+        return self.held_names() if is_known else None
 
     def _may_be_held(self, device_id: str) -> bool:
         """Whether a container may hold this ID, which is among those that are held."""
@@ -190,6 +200,18 @@ class HeldDevices:
             self._file.write(self._dirty)
 
     # ── coming back ──
+
+    async def release(self, device_ids: Iterable[str]) -> None:
+        """End the use of devices by a claim: run `onRelease` for them, unless another claim uses them.
+
+        Raises `AllocationError` if that fails; they are dirty until it is called again, or allocated.
+        """
+        ids = frozenset(device_ids)
+        self._given -= ids
+        faults = await self._clean_all(set(map(self._name, ids)), ids)
+        self.changed.set()
+        if broken := [name for name, fault in sorted(faults.items()) if fault]:
+            raise AllocationError(f"device {broken[0]} is not cleaned up: {faults[broken[0]]}")
 
     async def run(self) -> None:
         """Run `onRelease` for each device that is released, until cancelled."""

@@ -59,10 +59,11 @@ class ConfiguredPlugin(DevicePlugin):
         self.resource = resource
         self.resource_name = resource.name
         self.context = context or DaemonContext()
-        self.listing = DeviceList(resource)
+        self.listing = DeviceList(resource, has_attributes=resource.serve == "dra")
         self.held: HeldDevices = HeldDevices(
             resource,
-            self.context.holders,
+            self.context.holders_of(resource),
+            claimed_ids=self.context.claimed_ids_of(resource),
             dirty_file=self.context.dirty_file(resource.name),
             before=before.held.handover() if before else None,
         )
@@ -169,7 +170,7 @@ class ConfiguredPlugin(DevicePlugin):
                     self.is_waiting = True
             self._notify_change()
             if listed is not None and self._cdi_spec is not None:
-                await self._cdi_spec.refresh(self.listing.present(), self._certainly_held())
+                await self._cdi_spec.refresh(self.listing.present(), self.held.certainly_held_names())
             await self._next_change()
 
     def _notify_change(self) -> None:
@@ -246,10 +247,6 @@ class ConfiguredPlugin(DevicePlugin):
 
     def _listed_health_of(self, name: str) -> Health:
         return Health.unhealthy(self._refused[name]) if name in self._refused else self._health_of(name)
-
-    def _certainly_held(self) -> frozenset[str] | None:
-        holders = self.context.holders
-        return self.held.held_names() if holders is not None and holders.is_known else None
 
     async def _next_change(self) -> None:
         keep_seconds = self.resource.when_unplugged.keep_unhealthy_for_seconds
@@ -352,6 +349,10 @@ class ConfiguredPlugin(DevicePlugin):
             self._calls -= 1
             if self.is_retired:
                 self._changed.set()
+
+    async def release(self, devices: Sequence[Device], /) -> None:
+        """Run `onRelease` for devices whose claim has ended."""
+        await self.held.release(device.id for device in devices)
 
     def _note_answers(self, devices: Iterable[Device], found: Mapping[str, HostDevice]) -> None:
         """Keep the answers for allocated devices, and drop those for devices that nobody holds any more."""

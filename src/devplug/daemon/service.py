@@ -31,13 +31,14 @@ from devplug.plugin.serving import pages_at, served
 from devplug.plugin.takeover_detector import FIRST_RENEWAL_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Mapping
+    from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
     from devplug.daemon.config.types import Config
     from devplug.daemon.reporter import Reporter
     from devplug.daemon.resource import ConfiguredPlugin
     from devplug.devices import StrPath
+    from devplug.driver.parameters import DeviceConfig
     from devplug.holders.held_device import Difference
     from devplug.metrics.probes import Probes
     from devplug.plugin.serving import Serving
@@ -216,6 +217,13 @@ class _Probes:
         return await self._pages.answer(request)
 
 
+def _decoded(content: Mapping[str, object], /) -> tuple[DeviceConfig, Sequence[str]]:
+    """Read the parameters of a claim; what reads them is loaded with the first that has some."""
+    from devplug.daemon.device_config import decode_device_config
+
+    return decode_device_config(content)
+
+
 @asynccontextmanager
 async def serve_config(
     config: Config,
@@ -227,6 +235,7 @@ async def serve_config(
     listen: str | None = None,
     kube_events: bool = False,
     numa_nodes: tuple[int, ...] = (),
+    cdi_folder: Path = CDI_FOLDER,
 ) -> AsyncIterator[Serving]:
     """Serve every resource of `config` that this machine has, until the block is left.
 
@@ -234,10 +243,14 @@ async def serve_config(
     held for ever after its Allocate. Edits of `file` are applied when inotify reports them or `look_again` is
     set. There is a status socket in `.devplug` in the plugin folder; `listen` is a further address of its
     pages, as of `devplug.serve`. With `kube_events` the daemon writes Events and a condition of the Node.
-    `numa_nodes` are those that the kubelet knows, empty if that is unknown: devices on others are logged.
+    `cdi_folder` is where container runtimes look for CDI files. `numa_nodes` are those that the kubelet
+    knows, empty if that is unknown: devices on others are logged.
     Raises what `devplug.serve` raises.
     """
-    async with served(plugin_dir=plugin_dir) as serving, asyncio.TaskGroup() as group:
+    async with (
+        served(plugin_dir=plugin_dir, decode=_decoded, cdi_folder=cdi_folder) as serving,
+        asyncio.TaskGroup() as group,
+    ):
         memory = serving.folder / LOCK_FOLDER
         holders = None
         if pod_resources is not None:
@@ -252,13 +265,14 @@ async def serve_config(
             )
         context = DaemonContext(
             holders=holders,
-            cdi=CdiFolder(CDI_FOLDER),
+            cdi=CdiFolder(cdi_folder),
             memory=memory,
             numa_nodes=numa_nodes,
             on_look=lambda name, seconds: serving.counters_of(name).look_seconds.observe(seconds),
             on_change=serving.notifier.notify,
         )
         daemon = Daemon(serving, context, group)
+        context.claimed_ids = daemon.claimed_ids
         config_file = None if file is None else ConfigFile(file, daemon, serving.notifier.notify, look_again)
         probes = _Probes(serving, daemon, holders, config_file)
         tasks = []

@@ -9,7 +9,7 @@ from devplug.deploy import objects
 from devplug.deploy.chart import defaults, overridden
 from devplug.deploy.daemonset import daemon_set
 from devplug.deploy.names import class_name, names_of
-from devplug.driver.device_names import resource_attribute
+from devplug.driver.device_names import resource_value
 from devplug.k8s.yaml import yaml_text
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _dra_values(needs: Needs) -> dict[str, Value]:
     if not needs.dra:
         return {}
     classes: list[Value] = [
-        {"name": class_name(name), "attribute": resource_attribute(name), "extendedResourceName": name}
+        {"name": class_name(name), "attribute": resource_value(name), "extendedResourceName": name}
         for name, _ in needs.dra
     ]
     values: dict[str, Value] = {"dra": {"enabled": True, "driver": needs.driver, "classes": classes}}

@@ -24,7 +24,7 @@ from devplug.driver.service import ClaimService
 from devplug.errors import KubeletError, PluginError
 from devplug.k8s.kubelet_dir import KUBELET_ROOT, REGISTRY_NAME
 from devplug.linux.inotify import shared_watcher
-from devplug.linux.notifier import within
+from devplug.linux.notifier import Notifier, within
 from devplug.linux.unix_sockets import SOCKET_PATH_LIMIT_BYTES
 from devplug.logs import AUDIT
 from devplug.wire.dra import PREPARE
@@ -33,7 +33,7 @@ from devplug.wire.sockets import UNIX_SOCKETS, Listener, unary
 from devplug.wire.values import PluginInfo, RegistrationStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping
 
     from devplug.driver.offer import ClaimReader, DriverResource
     from devplug.driver.parameters import ParameterDecoder
@@ -68,7 +68,7 @@ class DraDriver:
         self,
         name: str,
         node_name: str,
-        resources: Sequence[DriverResource],
+        resources: Mapping[str, DriverResource],
         reader: ClaimReader,
         decode: ParameterDecoder,
         *,
@@ -80,8 +80,12 @@ class DraDriver:
     ) -> None:
         self.name = name
         self.offer = Offer()
-        self.is_registered = False
+        self.changed = Notifier()
+        """Notified whenever `fault` or `is_registered` may have changed."""
+        self._is_accepted = False
         """Whether a kubelet has accepted the registration at the socket that there is now."""
+        self._was_connected = False
+        """Whether it has listened since."""
         self._node_name = node_name
         self._resources = resources
         self._reader = reader
@@ -93,7 +97,7 @@ class DraDriver:
         self._registration_socket = _fitting(registry, f"{name}{{}}-reg.sock", pod_uid)
         self._endpoint = str((host_root or kubelet_root) / self._socket.relative_to(kubelet_root))
         self._store = PreparedClaims(name, folder, cdi_folder, boot or boot_id())
-        self._health = HealthService(node_name, self._store, self.offer)
+        self._health = HealthService(node_name, self._store, self.offer, self._note_stream)
         self._registration = Listener(
             self._registration_socket,
             (unary(GET_INFO, self._get_info), unary(NOTIFY_REGISTRATION_STATUS, self._take_status)),
@@ -110,6 +114,11 @@ class DraDriver:
         if self._obstacle or self._refusal:
             return self._obstacle or self._refusal
         return "" if self.is_registered else f"no kubelet has registered {self._registration_socket} yet"
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether a kubelet has accepted the registration, and is there: one that restarts asks again."""
+        return self._is_accepted and (self.is_connected or not self._was_connected)
 
     @property
     def is_connected(self) -> bool:
@@ -165,7 +174,7 @@ class DraDriver:
                     self._obstacle = ""
                     return self._patience_seconds
                 self._patience_seconds = min(2 * self._patience_seconds, PATIENCE_LIMIT_SECONDS)
-            self.is_registered = self._is_asked = False
+            self._is_accepted = self._is_asked = False
             self._made_at = now
             await self._registration.bind()
         except KubeletError as error:
@@ -176,6 +185,7 @@ class DraDriver:
             extra={"driver": self.name, "path": str(self._registration_socket), "again": is_bound},
         )
         self._obstacle = ""
+        self.changed.notify()
         return self._patience_seconds
 
     def _prepare_folder(self) -> None:
@@ -198,11 +208,16 @@ class DraDriver:
     def _obstruct(self, obstacle: str) -> None:
         if obstacle != self._obstacle:
             self._obstacle = obstacle
+            self.changed.notify()
             logger.warning(
                 "the DRA driver cannot serve; tried again", extra={"driver": self.name, "reason": obstacle}
             )
 
     # ── the kubelet asks who we are ──
+
+    def _note_stream(self) -> None:
+        self._was_connected |= self.is_connected
+        self.changed.notify()
 
     async def _get_info(self, _: None) -> PluginInfo:
         self._is_asked = True
@@ -210,15 +225,16 @@ class DraDriver:
         return PluginInfo("DRAPlugin", self.name, self._endpoint, tuple(PREPARE))
 
     async def _take_status(self, status: RegistrationStatus) -> None:
-        self.is_registered = status.plugin_registered
+        self._is_accepted, self._was_connected = status.plugin_registered, self.is_connected
         refusal = "" if status.plugin_registered else f"the kubelet refused the registration: {status.error}"
-        if self.is_registered:
+        if self._is_accepted:
             audit.info("registered with the kubelet", extra={"driver": self.name, "endpoint": self._endpoint})
         elif refusal != self._refusal:
             audit.warning(
                 "the kubelet refused the registration", extra={"driver": self.name, "reason": status.error}
             )
         self._refusal = refusal
+        self.changed.notify()
 
 
 def _fitting(folder: Path, form: str, pod_uid: str) -> Path:

@@ -15,7 +15,7 @@ from devplug.wire.dra import WATCH_RESOURCES, DeviceHealthReport, HealthWord
 from devplug.wire.sockets import stream
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from devplug.driver.offer import Offer
     from devplug.driver.prepared_claims import PreparedClaims
@@ -36,14 +36,24 @@ _WORDS: Final = {
 
 
 class HealthService:
-    """The service that reports health; lives as long as its driver."""
+    """The service that reports health; lives as long as its driver.
 
-    def __init__(self, node_name: str, store: PreparedClaims, offer: Offer) -> None:
+    `on_stream` is called whenever a stream opens or ends.
+    """
+
+    def __init__(
+        self,
+        node_name: str,
+        store: PreparedClaims,
+        offer: Offer,
+        on_stream: Callable[[], None] = lambda: None,
+    ) -> None:
         self.open_streams = 0
         """How many a kubelet has open: one, as long as it is there."""
         self._node_name = node_name
         self._store = store
         self._offer = offer
+        self._on_stream = on_stream
 
     def binding(self) -> Binding:
         """Return the method that a listener has to serve."""
@@ -52,6 +62,7 @@ class HealthService:
     async def _watch(self, _: None) -> AsyncIterator[Sequence[DeviceHealthReport]]:
         """Yield the health of all devices in use: at once, after each change, and again before it is over."""
         self.open_streams += 1
+        self._on_stream()
         try:
             told: Sequence[DeviceHealthReport] = ()
             is_change = True
@@ -64,6 +75,7 @@ class HealthService:
                 is_change = await within(REPEAT_SECONDS, change.wait())
         finally:
             self.open_streams -= 1
+            self._on_stream()
 
     def _reports(self) -> Sequence[DeviceHealthReport]:
         names = {device.name for use in self._store.claims.values() for device in use.devices}

@@ -28,8 +28,12 @@ class DriverResource(Protocol):
     def resource_name(self) -> str:
         """Its name, as in `example.com/serial`."""
 
-    async def prepare(self, device_ids: Sequence[str]) -> Sequence[ContainerResponse]:
-        """Return what containers get of each device, in order; called when a claim's use of them begins.
+    async def prepare(self, requests: Sequence[Sequence[str]]) -> Sequence[Sequence[ContainerResponse]]:
+        """Return what containers get of each device; called when a claim's use of them begins.
+
+        `requests` has the device IDs of each of the claim's requests, in order, and so has the result: a
+        container gets those of one request or of all. What belongs to a request as a whole comes with its
+        first device.
 
         It is called again for the same use after a reboot, and where a call failed or this process ended
         before the claim was prepared. Raises `NotReadyError` for what passes within seconds: it is tried

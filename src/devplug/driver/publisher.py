@@ -26,7 +26,7 @@ from devplug.linux.notifier import Notifier, within
 from devplug.pace import Pace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Container, Iterable, Mapping
 
     from devplug.devices import Device
     from devplug.driver.slices import Write
@@ -79,9 +79,10 @@ class _Known(Struct):
 class Publisher:
     """The slices of one driver on one node; lives as long as the driver. One loop, one `run`.
 
-    Nothing is written before the first `offer`. `account_of` returns the account of the API server, and is
-    called for each connection; it may raise `ClusterError`. With `evicts`, the taint of an unhealthy device
-    ends the pods that have it. `status` is always the latest, and `changed` wakes whoever follows it.
+    Nothing is written before the first `offer`, nor, where there are no slices, while `may_begin` is false.
+    `account_of` returns the account of the API server, and is called for each connection; it may raise
+    `ClusterError`. For resources in `evicting`, the taint of an unhealthy device ends the pods that have it.
+    `status` is always the latest, and `changed` wakes whoever follows it.
     """
 
     def __init__(
@@ -90,7 +91,8 @@ class Publisher:
         node_name: str,
         account_of: Callable[[], Account],
         *,
-        evicts: bool = False,
+        evicting: Container[str] = (),
+        may_begin: Callable[[], bool] = lambda: True,
         retries: Retries | None = None,
         watch_seconds: float = WATCH_SECONDS,
         wall_clock: Callable[[], float] = time.time,
@@ -99,7 +101,8 @@ class Publisher:
         self.changed = Notifier()
         self._pool = Pool(driver, node_name, "")
         self._account_of = account_of
-        self._evicts = evicts
+        self._evicting = evicting
+        self._may_begin = may_begin
         self._retries = retries or Retries()
         self._watch_seconds = watch_seconds
         self._wall_clock = wall_clock
@@ -122,6 +125,10 @@ class Publisher:
         """Take what there is from now on: all devices of all resources, by resource name."""
         self._offered = devices
         self._note_stale()
+        self._wake.notify()
+
+    def wake(self) -> None:
+        """Look at `may_begin` again."""
         self._wake.notify()
 
     async def run(self) -> None:
@@ -268,7 +275,7 @@ class Publisher:
 
     def _entry(self, resource_name: str, device: Device) -> Object:
         """Return the entry of a device; its taint keeps the time at which it was added (D80)."""
-        entry = device_entry(self._pool.driver, resource_name, device, evicts=self._evicts)
+        entry = device_entry(self._pool.driver, resource_name, device, evicts=resource_name in self._evicting)
         for name, why in entry.dropped.items():
             message = "an attribute is left out of slices"
             self._log_once(message, resource_name=resource_name, attribute=name, reason=f"it {why}")
@@ -288,7 +295,7 @@ class Publisher:
 
     async def _publish(self, server: ApiServer, version: str) -> float | None:
         """Write what has to be written, if it may be now; return the seconds after which to try again."""
-        if self._offered is None:
+        if self._offered is None or not (self._stored or self._may_begin()):
             return None
         if not self._pool.node_uid:
             await self._find_owner(server)

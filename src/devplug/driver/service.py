@@ -74,7 +74,7 @@ class ClaimService:
         driver: str,
         node_name: str,
         store: PreparedClaims,
-        resources: Sequence[DriverResource],
+        resources: Mapping[str, DriverResource],
         offer: Offer,
         reader: ClaimReader,
         decode: ParameterDecoder,
@@ -83,7 +83,7 @@ class ClaimService:
         self._driver = driver
         self._node_name = node_name
         self._store = store
-        self._resources = {one.resource_name: one for one in resources}
+        self._resources = resources
         self._offer = offer
         self._reader = reader
         self._decode = decode
@@ -293,14 +293,16 @@ class ClaimService:
     async def _responses(self, use: ClaimUse, deadline: float) -> Sequence[ContainerResponse]:
         """Have the resources prepare the devices of a claim; return what containers get of each."""
         found: dict[tuple[str, str], ContainerResponse] = {}
-        for name, ids in _by_resource(use.devices).items():
+        for name, requests in _by_request(use.devices).items():
             resource = self._resources.get(name)
             if resource is None:
                 raise ClaimRefusedError(f"{name} is not served by {self._driver} any more")
+            ids = [*requests.values()]
             async with asyncio.timeout_at(deadline + PATIENCE_SECONDS):
                 responses = await self._patient(partial(resource.prepare, ids), NotReadyError, deadline)
-            found.update(zip(((name, id_) for id_ in ids), responses, strict=True))
-        return [found[device.resource_name, device.device_id] for device in use.devices]
+            for request, devices in zip(requests.items(), responses, strict=True):
+                found.update(zip(((request[0], id_) for id_ in request[1]), devices, strict=True))
+        return [found[device.request, device.device_id] for device in use.devices]
 
     # ── the end of a use ──
 
@@ -358,6 +360,16 @@ def _is_use_of(use: ClaimUse, allocated: Sequence[AllocatedDevice]) -> bool:
     return [(one.request, one.name, one.share_id, one.has_admin_access) for one in use.devices] == [
         (one.request, one.name, one.share_id, one.has_admin_access) for one in allocated
     ]
+
+
+def _by_request(devices: Sequence[DeviceUse]) -> Mapping[str, Mapping[str, Sequence[str]]]:
+    """Return the IDs of the devices of each request, by resource and request; each ID once."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for one in devices:
+        ids = found.setdefault(one.resource_name, {}).setdefault(one.request, [])
+        if one.device_id not in ids:
+            ids.append(one.device_id)
+    return found
 
 
 def _by_resource(devices: Sequence[DeviceUse]) -> Mapping[str, Sequence[str]]:

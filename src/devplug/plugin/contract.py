@@ -94,8 +94,15 @@ class DevicePlugin:
         """
         raise NotImplementedError
 
+    def release(self, devices: Sequence[Device], /) -> Awaitable[None] | None:
+        """Clean up devices that a claim has released; optional, and called only with `dra`.
 
-_HOOKS: Final = ("devices", "allocate", "prefer", "prepare", "pre_start")
+        Within `allocate_timeout_seconds`. Raising keeps the pod Terminating; the kubelet tries again.
+        """
+        raise NotImplementedError
+
+
+_HOOKS: Final = ("devices", "allocate", "prefer", "prepare", "pre_start", "release")
 _FIELDS: Final = ("resource_name", "allocate_timeout_seconds", "pre_start_timeout_seconds")
 
 

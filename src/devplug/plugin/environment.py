@@ -57,6 +57,8 @@ class PluginEnvironment(Struct):
     watching: Callable[[], AbstractAsyncContextManager[Watcher]] = shared_watcher
     name_socket: Callable[[str], str] = new_socket_name
     """Returns, for a resource name, a file name that no socket has had yet."""
+    cdi_folder: Path | None = None
+    """Where a DRA driver writes its CDI files; None for /var/run/cdi."""
     _said: set[str] = field(default_factory=set)
 
     def say_once(self, message: str, **facts: object) -> None:

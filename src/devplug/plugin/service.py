@@ -10,7 +10,7 @@ import time
 from itertools import chain
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from devplug.devices import DEVICE_ID_LIMIT_BYTES, ContainerResponse
+from devplug.devices import DEVICE_ID_LIMIT_BYTES, ContainerResponse, Device
 from devplug.errors import (
     AllocationError,
     DeadlineError,
@@ -36,7 +36,6 @@ from devplug.wire.sockets import stream, unary
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-    from devplug.devices import Device
     from devplug.plugin.contract import DevicePlugin
     from devplug.plugin.counters import PluginCounters
     from devplug.plugin.inventory import Inventory
@@ -252,6 +251,21 @@ class PluginService:
         except UnhealthyDeviceError as error:
             await self._mark(error)
             raise
+
+    async def release(self, device_ids: Sequence[str]) -> None:
+        """Have the plugin's `release` clean up devices that no claim uses any more.
+
+        Raises `AllocationError` if it fails, for the caller to try again.
+        """
+        if offers(self._plugin, "release"):
+            seconds = self._plugin.allocate_timeout_seconds
+            await self._answered("release", seconds, self._released(device_ids))
+
+    async def _released(self, device_ids: Sequence[str]) -> None:
+        listed = self._inventory.snapshot.devices
+        devices = [listed.get(id_) or Device(id_) for id_ in device_ids]
+        async with self._hooks.turn:
+            await self._hooks.call(self._plugin.release, devices)
 
     async def _allocated(self, containers: Sequence[tuple[str, ...]]) -> list[ContainerResponse]:
         check_containers(containers)

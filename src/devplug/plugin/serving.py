@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from devplug.errors import DevplugError, PluginError, quoted
+from devplug.errors import DevplugError, PluginError, error_to_raise, quoted
 from devplug.linux.notifier import Notifier
 from devplug.linux.signals import stop_signals
 from devplug.logs import show_logs
@@ -20,6 +20,7 @@ from devplug.plugin.callbacks import DaemonThreads
 from devplug.plugin.contract import plugin_faults
 from devplug.plugin.counters import Records
 from devplug.plugin.discovery import discover
+from devplug.plugin.drivers import Drivers
 from devplug.plugin.environment import environment_at
 from devplug.plugin.inventory import Inventory
 from devplug.plugin.lifecycle import Lifecycle
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from devplug.devices import StrPath
+    from devplug.driver.parameters import ParameterDecoder
     from devplug.metrics.probes import Probes
+    from devplug.plugin.claimed_plugin import ClaimedPlugin
     from devplug.plugin.contract import DevicePlugin
     from devplug.plugin.counters import PluginCounters
     from devplug.plugin.environment import PluginEnvironment, Registration
@@ -58,7 +61,7 @@ _DEFAULT_THREADS: Final = 16
 class _Served(Struct, frozen=True):
     plugin: DevicePlugin
     inventory: Inventory
-    lifecycle: Lifecycle
+    lifecycle: Lifecycle | ClaimedPlugin
     task: asyncio.Task[None]
 
 
@@ -68,9 +71,15 @@ class Serving:
     It may grow and shrink meanwhile; one plugin's coming and going does not touch the others.
     """
 
-    def __init__(self, group: asyncio.TaskGroup, environment: PluginEnvironment) -> None:
+    def __init__(
+        self,
+        group: asyncio.TaskGroup,
+        environment: PluginEnvironment,
+        decode: ParameterDecoder | None = None,
+    ) -> None:
         self._group = group
         self._environment = environment
+        self._drivers = Drivers(group, environment, decode)
         self._served: dict[str, _Served] = {}
         self._records = Records()
         self._status_task: asyncio.Task[None] | None = None
@@ -104,7 +113,7 @@ class Serving:
     @property
     def guards(self) -> Mapping[str, TakeoverDetector]:
         """The takeover detectors of the served resources, by name."""
-        return {name: served.lifecycle.guard for name, served in self._served.items()}
+        return {name: guard for name, served in self._served.items() if (guard := served.lifecycle.guard)}
 
     def statuses(
         self, describe_of: Callable[[str], Describe] = lambda _: device_statuses
@@ -133,12 +142,17 @@ class Serving:
         *,
         on_failure: Callable[[DevplugError], None] | None = None,
         held_ids: Callable[[], AbstractSet[str]] | None = None,
+        dra: str = "",
+        evicts: bool = False,
     ) -> None:
         """Start to serve one more plugin; raises `PluginError` for a broken contract or a name in use.
 
         `held_ids` returns the device IDs that containers may hold, and is asked at each change of the list:
         they stay listed, Unhealthy, when their device is gone. The kubelet knows them; without `held_ids`
         an ID that was given out counts as held for ever.
+
+        With `dra`, the name of a DRA driver, pods get the devices by claims; `evicts` then says whether an
+        Unhealthy device ends the pods that have it.
 
         If its `devices` fails before the first list, all plugins end as with `serve`; with `on_failure` only
         this one ends, and `on_failure` is called with the error.
@@ -151,7 +165,13 @@ class Serving:
         counters = self.counters_of(name)
         past = self._records.take(name, time.monotonic())
         inventory = Inventory(name, counters, self.notifier.notify, held_ids=held_ids, past=past)
-        lifecycle = Lifecycle(plugin, inventory, counters, self._environment, self.notifier.notify)
+        lifecycle: Lifecycle | ClaimedPlugin
+        if dra:
+            lifecycle = self._drivers.claimed(
+                dra, plugin, inventory, counters, self.notifier.notify, evicts=evicts
+            )
+        else:
+            lifecycle = Lifecycle(plugin, inventory, counters, self._environment, self.notifier.notify)
         work = self._supervise(plugin, inventory, lifecycle, on_failure)
         task = self._group.create_task(work, name=f"devplug {name}")
         self._served[name] = _Served(plugin, inventory, lifecycle, task)
@@ -162,7 +182,7 @@ class Serving:
         self,
         plugin: DevicePlugin,
         inventory: Inventory,
-        lifecycle: Lifecycle,
+        lifecycle: Lifecycle | ClaimedPlugin,
         on_failure: Callable[[DevplugError], None] | None,
     ) -> None:
         try:
@@ -170,13 +190,17 @@ class Serving:
                 group.create_task(discover(plugin, inventory))
                 group.create_task(lifecycle.run())
         except BaseExceptionGroup as errors:
-            failure = _the_one_in(errors)
+            failure = error_to_raise(errors)
             if on_failure is None or inventory.is_ready or not isinstance(failure, DevplugError):
                 raise
             self._served.pop(plugin.resource_name, None)
             self._records.leave(plugin.resource_name, inventory.past, time.monotonic())
             self.notifier.notify()
             on_failure(failure)
+
+    def claimed_ids(self, dra: str, resource_name: str) -> frozenset[str]:
+        """Return the device IDs of a resource that claims use, of the DRA driver `dra`."""
+        return self._drivers.driver(dra).held_ids(resource_name)
 
     async def remove(self, resource_name: str) -> None:
         """Stop serving a plugin once its calls in flight have ended; unknown names are ignored."""
@@ -206,7 +230,11 @@ class Serving:
         self._status_task = self._group.create_task(status, name="devplug status socket")
 
     async def close(self) -> None:
-        """Stop serving all of them, and the status socket, side by side."""
+        """Stop serving all of them, and the status socket, side by side.
+
+        DRA drivers end first: their work on claims needs the plugins, and slices stay for who comes next.
+        """
+        await self._drivers.close()
         tasks = [served.task for served in self._served.values()]
         if self._status_task is not None:
             tasks.append(self._status_task)
@@ -227,17 +255,19 @@ async def serve(
     plugin_dir: StrPath | None = None,
     listen: str | None = None,
     registration: Registration = "auto",
+    dra: str = "",
 ) -> AsyncIterator[Serving]:
     """Serve plugins inside a program's own event loop, until the block is left.
 
     The folder is `plugin_dir`, else `DEVPLUG_PLUGIN_DIR`, else the kubelet's; `registration` says how the
     kubelet comes to know the plugins, see `Registration`. At `listen` there are /healthz, /readyz and
     /metrics: `HOST:PORT`, `:PORT` for all addresses, or `unix:PATH`; for `devplug status` there is a status
-    socket in `.devplug` in the folder. The block is entered at once, before any registration;
-    `wait_registered` waits for that. Raises `PluginError` if a plugin breaks the contract or its `devices`
-    fails before the first list, `KubeletError` if the folder cannot be used.
+    socket in `.devplug` in the folder. With `dra`, the name of a DRA driver, pods get the devices by claims
+    (docs/dra.md). The block is entered at once, before any registration; `wait_registered` waits for that.
+    Raises `PluginError` if a plugin breaks the contract or its `devices` fails before the first list,
+    `KubeletError` if the folder cannot be used.
     """
-    async with served(*plugins, plugin_dir=plugin_dir, registration=registration) as serving:
+    async with served(*plugins, plugin_dir=plugin_dir, registration=registration, dra=dra) as serving:
         pages = _Pages(serving)
         serving.open_status_socket(pages.answer)
         async with pages_at(listen, pages.answer):
@@ -246,10 +276,19 @@ async def serve(
 
 @asynccontextmanager
 async def served(
-    *plugins: DevicePlugin, plugin_dir: StrPath | None = None, registration: Registration = "auto"
+    *plugins: DevicePlugin,
+    plugin_dir: StrPath | None = None,
+    registration: Registration = "auto",
+    dra: str = "",
+    decode: ParameterDecoder | None = None,
+    cdi_folder: Path | None = None,
 ) -> AsyncIterator[Serving]:
-    """Serve plugins as `serve` does, without probe pages and a status socket."""
+    """Serve plugins as `serve` does, without probe pages and a status socket.
+
+    `decode` reads the parameters of claims; without it a claim that has some is refused.
+    """
     environment = environment_at(plugin_dir, registration)
+    environment.cdi_folder = cdi_folder
     faults = [fault for plugin in plugins for fault in plugin_faults(plugin)]
     names = Counter(plugin.resource_name for plugin in plugins if hasattr(plugin, "resource_name"))
     faults += [_taken(name) for name, count in names.items() if count > 1]
@@ -257,15 +296,15 @@ async def served(
         raise PluginError(*faults)
     try:
         async with asyncio.TaskGroup() as group:
-            serving = Serving(group, environment)
+            serving = Serving(group, environment, decode)
             for plugin in plugins:
-                serving.add(plugin)
+                serving.add(plugin, dra=dra)
             try:
                 yield serving
             finally:
                 await serving.close()
     except BaseExceptionGroup as errors:
-        failure = _the_one_in(errors)
+        failure = error_to_raise(errors)
         raise failure from failure.__cause__
 
 
@@ -322,26 +361,12 @@ async def pages_at(listen: str | None, handle: Handler) -> AsyncIterator[None]:
         yield
 
 
-def _the_one_in(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the error to raise for a group: the only one in it, or the first of ours."""
-    leaves = _leaves(errors)
-    ours = [error for error in leaves if isinstance(error, DevplugError)]
-    if len(leaves) == 1 or (ours and len(ours) == len(leaves)):
-        return (ours or leaves)[0]
-    return errors
-
-
-def _leaves(error: BaseException) -> list[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
-    return [error]
-
-
 def run(
     *plugins: DevicePlugin,
     plugin_dir: StrPath | None = None,
     listen: str | None = None,
     registration: Registration = "auto",
+    dra: str = "",
 ) -> None:
     """Serve plugins until SIGTERM or SIGINT: the last line of a plugin's script.
 
@@ -350,7 +375,7 @@ def run(
     """
     show_logs()
     listen = listen or os.environ.get(LISTEN_VARIABLE) or None
-    asyncio.run(_run(plugins, plugin_dir, listen, registration))
+    asyncio.run(_run(plugins, plugin_dir, listen, registration, dra))
 
 
 async def _run(
@@ -358,10 +383,11 @@ async def _run(
     plugin_dir: StrPath | None,
     listen: str | None,
     registration: Registration,
+    dra: str,
 ) -> None:
     asyncio.get_running_loop().set_default_executor(DaemonThreads(_DEFAULT_THREADS, "devplug-default"))
     async with (
         stop_signals() as stopped,
-        serve(*plugins, plugin_dir=plugin_dir, listen=listen, registration=registration),
+        serve(*plugins, plugin_dir=plugin_dir, listen=listen, registration=registration, dra=dra),
     ):
         await stopped.wait()

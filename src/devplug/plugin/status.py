@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
+    from devplug.plugin.claimed_plugin import ClaimedPlugin
     from devplug.plugin.inventory import Inventory
     from devplug.plugin.lifecycle import Lifecycle
     from devplug.web.messages import Handler
@@ -44,7 +45,9 @@ Describe: TypeAlias = "Callable[[Inventory], tuple[DeviceStatus, ...]]"
 """Makes the statuses of a plugin's devices."""
 
 
-def resource_status(inventory: Inventory, lifecycle: Lifecycle, describe: Describe) -> ResourceStatus:
+def resource_status(
+    inventory: Inventory, lifecycle: Lifecycle | ClaimedPlugin, describe: Describe
+) -> ResourceStatus:
     """Return the status of one plugin: its devices as `describe` makes them, and its registration."""
     return ResourceStatus(
         name=str(inventory.resource_name),
@@ -52,7 +55,7 @@ def resource_status(inventory: Inventory, lifecycle: Lifecycle, describe: Descri
         is_registered=lifecycle.is_registered,
         registered_at=lifecycle.registered_at,
         fault=lifecycle.fault,
-        takeover=lifecycle.guard.takeover,
+        takeover=lifecycle.guard.takeover if lifecycle.guard else None,
         process=os.getpid(),
         given_at=inventory.given_at,
     )

@@ -297,7 +297,10 @@ def test_json_has_the_errors_of_yaml_at_places_of_its_own() -> None:
     [
         (
             "serve: dra",
-            "serve: dra needs a driver; write driver: devices.example.com above resources, in a domain of yours",
+            (
+                "serve: dra needs a driver; write driver: devices.example.com above resources, in a domain "
+                "of yours"
+            ),
         ),
         ("serve: claims", 'serve: "claims" is not possible; write one of devicePlugin, dra'),
         (
@@ -317,7 +320,10 @@ def test_a_resource_that_cannot_be_served_so_is_told_why(keys: str, wrong: str) 
         ("whenNone: wait", "whenNone: wait is for device plugins; with serve: dra write empty or fail"),
         (
             "expose: {annotations: {a.b/c: x}}",
-            "expose.annotations: a CDI file, by which claims reach containers, has no annotations; leave them out",
+            (
+                "expose.annotations: a CDI file, by which claims reach containers, has no annotations; leave "
+                "them out"
+            ),
         ),
     ],
 )

@@ -1,0 +1,170 @@
+"""The DRA driver of this node with all of its parts: slices, claims and the resources that it serves.
+
+Resources come and go while it runs. What they offer is published together, as the node has one pool.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from devplug.cdi.files import CDI_FOLDER
+from devplug.driver.claim_reader import ConnectedClaims
+from devplug.driver.device_names import device_name
+from devplug.driver.driver import DraDriver
+from devplug.driver.offer import OfferedDevice
+from devplug.driver.publisher import PUBLISHER_RIGHTS, Publisher
+from devplug.k8s.account import ACCOUNT_FOLDER, mounted_account
+from devplug.linux.notifier import Notifier, within
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+    from pathlib import Path
+
+    from devplug.devices import Device
+    from devplug.driver.offer import DriverResource
+    from devplug.driver.parameters import ParameterDecoder
+    from devplug.driver.publisher import PublisherStatus
+    from devplug.k8s.account import Account
+
+__all__ = ["NodeDriver"]
+
+FIRST_SECONDS: Final = 30.0
+"""How long slices wait for the first list of each resource: those of an earlier process stay until then."""
+
+
+class NodeDriver:
+    """The driver of one name on this node; lives from `run` to its cancellation.
+
+    `on_change` is called whenever `fault` or `published` may have changed. Raises `PluginError` for a name
+    that makes the sockets' paths too long.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        node_name: str,
+        decode: ParameterDecoder,
+        *,
+        kubelet_root: Path,
+        cdi_folder: Path | None = None,
+        pod_uid: str = "",
+        account_folder: Path = ACCOUNT_FOLDER,
+    ) -> None:
+        self.name = name
+        self.changed = Notifier()
+        """Notified whenever `fault` or `published` may have changed."""
+        self._resources: dict[str, DriverResource] = {}
+        self._offered: dict[str, Collection[Device]] = {}
+        self._evicting: set[str] = set()
+        self._offers = Notifier()
+        self._has_offered = False
+        """Whether the publisher was told what there is."""
+
+        def account() -> Account:
+            return mounted_account(account_folder, PUBLISHER_RIGHTS)
+
+        self._reader = ConnectedClaims(account)
+        # A pod that comes before the kubelet knows the driver waits for a minute (dra.md D18).
+        self._publisher = Publisher(
+            name,
+            node_name,
+            account,
+            evicting=self._evicting,
+            may_begin=lambda: self._claims.is_registered,
+        )
+        self._claims = DraDriver(
+            name,
+            node_name,
+            self._resources,
+            self._reader,
+            decode,
+            kubelet_root=kubelet_root,
+            cdi_folder=cdi_folder or CDI_FOLDER,
+            pod_uid=pod_uid,
+        )
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether a kubelet has accepted the registration."""
+        return self._claims.is_registered
+
+    @property
+    def published(self) -> PublisherStatus:
+        """What is published."""
+        return self._publisher.status
+
+    @property
+    def fault(self) -> str:
+        """What keeps the driver from being ready; empty if nothing does."""
+        return self._claims.fault or self._slices_fault()
+
+    def _slices_fault(self) -> str:
+        status = self._publisher.status
+        if status.error:
+            return f"ResourceSlices are not published: {status.error}"
+        is_current = self._has_offered and status.stale_since is None
+        return "" if is_current or status.slices else "ResourceSlices are not published yet"
+
+    def held_ids(self, resource_name: str) -> frozenset[str]:
+        """Return the IDs of a resource's devices that a claim uses."""
+        return self._claims.held_ids(resource_name)
+
+    # ── resources ──
+
+    def add(self, resource: DriverResource, *, evicts: bool = False) -> None:
+        """Serve one more resource. `evicts`: a device that is Unhealthy ends the pods that use it."""
+        self._resources[resource.resource_name] = resource
+        if evicts:
+            self._evicting.add(resource.resource_name)
+
+    def remove(self, resource_name: str) -> None:
+        """Offer and prepare no devices of a resource any more."""
+        self._resources.pop(resource_name, None)
+        self._evicting.discard(resource_name)
+        self._offered.pop(resource_name, None)
+        self._offers.notify()
+
+    def offer(self, resource_name: str, devices: Collection[Device]) -> None:
+        """Take the devices that a resource has from now on, whatever their health."""
+        self._offered[resource_name] = devices
+        self._offers.notify()
+
+    # ── life ──
+
+    async def run(self) -> None:
+        """Serve until cancelled; then finish work on claims. The slices stay for whoever comes next."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._claims.run())
+                group.create_task(self._publisher.run())
+                group.create_task(self._pass_on_offers())
+                group.create_task(self._pass_on_changes(self._publisher.changed))
+                group.create_task(self._pass_on_changes(self._claims.changed, self._publisher.wake))
+        finally:
+            await self._reader.close()
+
+    async def _pass_on_offers(self) -> None:
+        deadline = asyncio.get_running_loop().time() + FIRST_SECONDS
+        while True:
+            change = self._offers.next
+            self._claims.offer.replace(
+                {
+                    device_name(name, device.id): OfferedDevice(name, device)
+                    for name, devices in self._offered.items()
+                    for device in devices
+                }
+            )
+            left_seconds = deadline - asyncio.get_running_loop().time()
+            if self._offered.keys() >= self._resources.keys() or left_seconds <= 0:
+                self._publisher.offer(dict(self._offered))
+                self._has_offered = True
+                left_seconds = 0.0
+            await within(left_seconds or None, change.wait())
+
+    async def _pass_on_changes(self, notifier: Notifier, besides: Callable[[], None] = lambda: None) -> None:
+        while True:
+            change = notifier.next
+            besides()
+            self.changed.notify()
+            await change.wait()

@@ -1,0 +1,109 @@
+"""A plugin whose devices pods get by claims: what a `Lifecycle` is to one that registers with the kubelet.
+
+A claim's request is answered as a container's request is: by `prepare` and `allocate` of the plugin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from devplug.devices import ContainerResponse
+from devplug.plugin.service import PluginService
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from devplug.driver.node_driver import NodeDriver
+    from devplug.plugin.contract import DevicePlugin
+    from devplug.plugin.counters import PluginCounters
+    from devplug.plugin.inventory import Inventory
+
+__all__ = ["ClaimedPlugin"]
+
+_NOTHING = ContainerResponse()
+
+
+class ClaimedPlugin:
+    """A plugin as a resource of the node's DRA driver; lives as long as it is served.
+
+    `on_change` is called whenever `registered_at` or `fault` may have changed.
+    """
+
+    guard = None
+    """There is no other plugin that could take the name: the driver's name is the cluster's."""
+    streams = 0
+
+    def __init__(
+        self,
+        plugin: DevicePlugin,
+        inventory: Inventory,
+        counters: PluginCounters,
+        driver: NodeDriver,
+        on_change: Callable[[], None],
+        *,
+        evicts: bool = False,
+    ) -> None:
+        self.resource_name = str(plugin.resource_name)
+        self.registered_at: float | None = None
+        """Since when the driver is registered, as a Unix time in seconds; None if it is not."""
+        self._plugin = plugin
+        self._inventory = inventory
+        self._driver = driver
+        self._on_change = on_change
+        self._service = PluginService(plugin, inventory, counters, on_change)
+        driver.add(self, evicts=evicts)
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether a kubelet has accepted the driver, and the devices are published."""
+        return self._driver.is_registered and not self._driver.fault
+
+    @property
+    def fault(self) -> str:
+        """What keeps the plugin from being ready; empty if nothing does."""
+        if self._inventory.failure:
+            return self._inventory.failure
+        if not self._inventory.is_ready:
+            return "there is no list of devices yet"
+        return self._driver.fault or self._service.fault
+
+    async def run(self) -> None:
+        """Offer the devices until cancelled; then finish calls in flight."""
+        version = 0
+        try:
+            async with asyncio.TaskGroup() as group:
+                following = group.create_task(self._follow_driver())
+                while await self._inventory.changed_since(version):
+                    version = self._inventory.version
+                    self._driver.offer(self.resource_name, tuple(self._inventory.snapshot.devices.values()))
+                following.cancel()
+        finally:
+            self._driver.remove(self.resource_name)
+            await self._service.drain()
+            self._service.close()
+
+    async def _follow_driver(self) -> None:
+        while True:
+            change = self._driver.changed.next
+            if not self.is_registered:
+                self.registered_at = None
+            elif self.registered_at is None:
+                self.registered_at = time.time()
+            self._on_change()
+            await change.wait()
+
+    # ── what the driver asks ──
+
+    async def prepare(self, requests: Sequence[Sequence[str]]) -> Sequence[Sequence[ContainerResponse]]:
+        """Return what containers get of the devices of each request: all of it with the first device."""
+        responses = await self._service.allocate([tuple(ids) for ids in requests])
+        return [
+            [response, *([_NOTHING] * (len(ids) - 1))]
+            for ids, response in zip(requests, responses, strict=True)
+        ]
+
+    async def release(self, device_ids: Sequence[str]) -> None:
+        """Have the plugin clean up devices that no claim uses any more."""
+        await self._service.release(device_ids)

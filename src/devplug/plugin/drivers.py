@@ -1,0 +1,89 @@
+"""The DRA drivers of a program, by their names: each runs from its first use until all of them are closed.
+
+Nothing of DRA is loaded before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from devplug.driver.node_driver import NodeDriver
+    from devplug.driver.parameters import DeviceConfig, ParameterDecoder
+    from devplug.plugin.claimed_plugin import ClaimedPlugin
+    from devplug.plugin.contract import DevicePlugin
+    from devplug.plugin.counters import PluginCounters
+    from devplug.plugin.environment import PluginEnvironment
+    from devplug.plugin.inventory import Inventory
+
+__all__ = ["NODE_NAME_VARIABLE", "Drivers"]
+
+NODE_NAME_VARIABLE: Final = "NODE_NAME"
+"""Where a DaemonSet puts the machine's name in Kubernetes; else the host name counts."""
+
+POD_UID_VARIABLE: Final = "POD_UID"
+"""Where a DaemonSet puts the UID of the pod, so that an old and a new one can serve side by side."""
+
+
+class Drivers:
+    """The drivers; they live in `group`."""
+
+    def __init__(
+        self, group: asyncio.TaskGroup, environment: PluginEnvironment, decode: ParameterDecoder | None
+    ) -> None:
+        self._group = group
+        self._environment = environment
+        self._decode = decode
+        self._drivers: dict[str, NodeDriver] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def driver(self, name: str) -> NodeDriver:
+        """Return the driver of this name, which is started at the first use."""
+        if name not in self._drivers:
+            from devplug.driver.node_driver import NodeDriver
+
+            self._drivers[name] = driver = NodeDriver(
+                name,
+                os.environ.get(NODE_NAME_VARIABLE) or platform.node(),
+                self._decode or _without_parameters,
+                kubelet_root=self._environment.folder.parent,
+                cdi_folder=self._environment.cdi_folder,
+                pod_uid=os.environ.get(POD_UID_VARIABLE, ""),
+            )
+            self._tasks.append(self._group.create_task(driver.run(), name=f"devplug driver {name}"))
+        return self._drivers[name]
+
+    def claimed(
+        self,
+        name: str,
+        plugin: DevicePlugin,
+        inventory: Inventory,
+        counters: PluginCounters,
+        on_change: Callable[[], None],
+        *,
+        evicts: bool,
+    ) -> ClaimedPlugin:
+        """Return a plugin as a resource of the driver of this name."""
+        from devplug.plugin.claimed_plugin import ClaimedPlugin
+
+        driver = self.driver(name)
+        return ClaimedPlugin(plugin, inventory, counters, driver, on_change, evicts=evicts)
+
+    async def close(self) -> None:
+        """Stop all drivers, which finish their work on claims."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        self._tasks.clear()
+
+
+def _without_parameters(_: Mapping[str, object], /) -> tuple[DeviceConfig, Sequence[str]]:
+    from devplug.driver.parameters import DeviceConfig
+
+    return DeviceConfig(), ["parameters: this driver takes none; leave the config out"]

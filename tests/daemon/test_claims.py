@@ -1,0 +1,169 @@
+"""One description serves pods with limits and pods with claims: a daemon, a sandbox in processes, kubectl."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devplug.daemon.config.loader import load
+from devplug.daemon.service import serve_config
+from devplug.deploy.manifests import manifests, values_for
+from devplug.deploy.names import Release
+from devplug.deploy.security_context import needs_of
+from devplug.k8s.yaml import yaml_text
+from tests.sandbox.kubectl.stage import Stage, why_kubectl_is_missing
+from tests.waiting import until
+
+pytest.importorskip("lightkube", reason="needs the extra [k8s]: pip install 'devplug[k8s]'")
+pytest.importorskip("cel_expr_python", reason="there is no wheel for this machine")
+pytestmark = pytest.mark.skipif(
+    bool(why_kubectl_is_missing()), reason=why_kubectl_is_missing() or "kubectl is there"
+)
+
+CONFIG = """
+version: 1
+driver: devices.example.com
+resources:
+  - name: example.com/zero
+    {serve}
+    discover: {{path: /dev/zero}}
+    expose: {{containerPath: /dev/device, permissions: r}}
+"""
+CLAIM = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: one}
+spec: {devices: {requests: [{name: r, exactly: {deviceClassName: zero.example.com}}]}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: claiming}
+spec:
+  terminationGracePeriodSeconds: 1
+  resourceClaims: [{name: zero, resourceClaimName: one}]
+  containers: [{name: c, image: busybox, resources: {claims: [{name: zero}]}}]
+"""
+LIMITED = """
+apiVersion: v1
+kind: Pod
+metadata: {name: limited}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers: [{name: c, image: busybox, resources: {limits: {example.com/zero: 1}}}]
+"""
+
+
+@pytest.fixture
+def stage(short_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    with Stage(short_dir) as stage:
+        monkeypatch.setenv("KUBECONFIG", str(stage.place.kubeconfig))
+        monkeypatch.setenv("NODE_NAME", "worker-0")
+        text = CONFIG.format(serve="serve: dra")
+        objects = manifests(values_for(needs_of(load(text, "c.yaml"))), Release("devplug", "devplug", "1"))
+        stage.applied("---\n".join(yaml_text(one) for one in objects if one["kind"] == "DeviceClass"))
+        yield stage
+
+
+def shown(stage: Stage, *what: str) -> Any:
+    return json.loads(stage.kubectl("get", *what, "-o", "json"))
+
+
+async def shows(claim: Callable[[], object]) -> None:
+    """Return once kubectl shows what is claimed; the daemon goes on meanwhile."""
+    while not await asyncio.to_thread(claim):
+        pass
+
+
+async def runs(stage: Stage, pod: str) -> None:
+    """Return once a pod runs."""
+    waiting = "wait", "--for=jsonpath={.status.phase}=Running", f"pod/{pod}", "--timeout=50s"
+    await asyncio.to_thread(stage.kubectl, *waiting)
+
+
+async def gone(stage: Stage, pod: str) -> None:
+    await asyncio.to_thread(stage.kubectl, "delete", "pod", pod, "--wait", "--timeout=50s")
+
+
+def claim_files(cdi: Path) -> list[Path]:
+    return sorted(cdi.glob("k8s.devices.example.com-claim-*.yaml"))
+
+
+async def test_pods_with_a_claim_and_pods_with_limits_get_the_device_of_one_description(
+    stage: Stage, short_dir: Path
+) -> None:
+    cdi = short_dir / "cdi"
+    cdi.mkdir()
+    config = load(CONFIG.format(serve="serve: dra"), "c.yaml")
+    folder = stage.place.folder / "nodes" / "worker-0" / "device-plugins"
+    async with serve_config(config, plugin_dir=folder, cdi_folder=cdi) as serving:
+        await serving.wait_registered()
+        assert serving.faults() == {}
+        (published,) = shown(stage, "resourceslices")["items"]
+        (device,) = published["spec"]["devices"]
+        assert device["attributes"]["resource"] == {"string": "example.com/zero"}
+
+        stage.applied(CLAIM)
+        await runs(stage, "claiming")
+        (file,) = claim_files(cdi)
+        written = json.loads(file.read_text().partition("\n")[2])
+        (given,) = written["devices"]
+        assert given["containerEdits"]["deviceNodes"] == [
+            {"path": "/dev/device", "hostPath": "/dev/zero", "permissions": "r"}
+        ]
+
+        stage.applied(LIMITED)  # it waits, as there is one device
+        await gone(stage, "claiming")
+        await runs(stage, "limited")
+        (other,) = claim_files(cdi)
+        assert other != file
+        await gone(stage, "limited")
+        assert claim_files(cdi) == []
+    assert shown(stage, "resourceslices")["items"], "the next daemon goes on with the slices"
+
+
+async def test_a_resource_moves_to_claims_and_back_only_when_nobody_holds_its_devices(
+    stage: Stage, short_dir: Path
+) -> None:
+    cdi, file = short_dir / "cdi", short_dir / "c.yaml"
+    cdi.mkdir()
+    file.write_text(CONFIG.format(serve=""))
+    look_again = asyncio.Event()
+    folder = stage.place.folder / "nodes" / "worker-0" / "device-plugins"
+
+    def allocatable() -> str | None:
+        status = shown(stage, "node", "worker-0")["status"]["allocatable"]
+        return None if status.get("example.com/zero") is None else str(status["example.com/zero"])
+
+    def published() -> list[str]:
+        slices = shown(stage, "resourceslices")["items"]
+        return [device["name"] for one in slices for device in one["spec"].get("devices", ())]
+
+    async with serve_config(
+        load(file.read_text(), "c.yaml"),
+        plugin_dir=folder,
+        file=file,
+        look_again=look_again,
+        cdi_folder=cdi,
+    ) as serving:
+        await shows(lambda: allocatable() == "1")
+        assert published() == []
+        file.write_text(CONFIG.format(serve="serve: dra"))
+        look_again.set()
+        await shows(published)
+
+        stage.applied(CLAIM)
+        await runs(stage, "claiming")
+        file.write_text(CONFIG.format(serve=""))
+        look_again.set()
+        await until(lambda: serving.statuses()[0].devices[0].health == "Unhealthy")
+        assert claim_files(cdi)
+        assert allocatable() == "0"
+        await gone(stage, "claiming")
+        await shows(lambda: allocatable() == "1")
+        assert claim_files(cdi) == []
+        await shows(lambda: not published())
