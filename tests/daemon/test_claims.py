@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,10 @@ from devplug.daemon.service import serve_config
 from devplug.deploy.manifests import manifests, values_for
 from devplug.deploy.names import Release
 from devplug.deploy.security_context import needs_of
+from devplug.devices import ContainerResponse, Device
 from devplug.k8s.yaml import yaml_text
+from devplug.plugin.contract import DevicePlugin
+from devplug.plugin.serving import served
 from tests.sandbox.kubectl.stage import Stage, why_kubectl_is_missing
 from tests.waiting import until
 
@@ -167,3 +170,41 @@ async def test_a_resource_moves_to_claims_and_back_only_when_nobody_holds_its_de
         await shows(lambda: allocatable() == "1")
         assert claim_files(cdi) == []
         await shows(lambda: not published())
+
+
+class Fpga(DevicePlugin):
+    resource_name = "example.com/zero"
+
+    def __init__(self) -> None:
+        self.released: list[str] = []
+
+    async def devices(self) -> list[Device]:
+        return [Device("a", attributes={"slots": 2}), Device("b", attributes={"slots": 4})]
+
+    async def allocate(self, devices: Sequence[Device], /) -> ContainerResponse:
+        return ContainerResponse(envs={"FPGAS": ",".join(device.id for device in devices)})
+
+    async def release(self, devices: Sequence[Device], /) -> None:
+        self.released += [device.id for device in devices]
+
+
+async def test_a_request_of_a_claim_is_answered_by_the_code_that_answers_allocate(
+    stage: Stage, short_dir: Path
+) -> None:
+    cdi = short_dir / "cdi"
+    cdi.mkdir()
+    plugin = Fpga()
+    folder = stage.place.folder / "nodes" / "worker-0" / "device-plugins"
+    async with served(plugin, plugin_dir=folder, dra="devices.example.com", cdi_folder=cdi) as serving:
+        await serving.wait_registered()
+        stage.applied(
+            CLAIM.replace("deviceClassName: zero.example.com", "deviceClassName: zero.example.com, count: 2")
+        )
+        await runs(stage, "claiming")
+        (file,) = claim_files(cdi)
+        written = json.loads(file.read_text().partition("\n")[2])
+        (given,) = written["devices"]
+        assert given["containerEdits"] == {"env": ["FPGAS=a,b"]}
+        assert plugin.released == []
+        await gone(stage, "claiming")
+        assert sorted(plugin.released) == ["a", "b"]

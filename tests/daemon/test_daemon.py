@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from devplug.daemon.config.selectors import StaticSelector
-from devplug.daemon.daemon import NODE_NAME_VARIABLE
 from devplug.daemon.placement import placement_of
 from devplug.daemon.service import serve_config
 from devplug.daemon.sources.device import HostDevice
 from devplug.daemon.sources.static import StaticSource
 from devplug.kubelet.kubelet import Kubelet
+from devplug.plugin.drivers import NODE_NAME_VARIABLE
 from tests.daemon.hosts import config
 from tests.virtualtime import on_virtual_time
 

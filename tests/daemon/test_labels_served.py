@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from devplug.daemon.config.loader import load
-from devplug.daemon.daemon import NODE_NAME_VARIABLE
 from devplug.daemon.service import serve_config
 from devplug.errors import ConfigError
 from devplug.kubelet.kubelet import Kubelet
+from devplug.plugin.drivers import NODE_NAME_VARIABLE
 from tests.daemon.apiserver import api_server, write_kubeconfig
 from tests.virtualtime import now, on_virtual_time, passes
 from tests.waiting import until

@@ -14,7 +14,6 @@ from devplug.cli.output import Printer, print_value
 from devplug.daemon.config.document import SIZE_LIMIT_BYTES
 from devplug.daemon.config.loader import read
 from devplug.daemon.config_reader import read_config_file
-from devplug.daemon.daemon import NODE_NAME_VARIABLE
 from devplug.daemon.inspection.matches import inspected, sound_resources
 from devplug.daemon.inspection.warnings import (
     NodeOwner,
@@ -28,6 +27,7 @@ from devplug.daemon.sources.host import Host
 from devplug.daemon.sources.kinds import source_of
 from devplug.devices import HealthState
 from devplug.linux.unix_sockets import SOCKET_PATH_LIMIT_BYTES
+from devplug.plugin.drivers import NODE_NAME_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -23,6 +23,7 @@ from devplug.daemon.resource import ConfiguredPlugin
 from devplug.daemon.sources.hardware import numa_distances
 from devplug.errors import KubeletError, PluginError
 from devplug.linux.inotify import until_present
+from devplug.plugin.drivers import NODE_NAME_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,12 +37,9 @@ if TYPE_CHECKING:
     from devplug.holders.holders import Holders
     from devplug.plugin.serving import Serving
 
-__all__ = ["NODE_NAME_VARIABLE", "Daemon", "PreferringPlugin", "plugin_of"]
+__all__ = ["Daemon", "PreferringPlugin", "plugin_of"]
 
 logger = logging.getLogger(__name__)
-
-NODE_NAME_VARIABLE: Final = "NODE_NAME"
-"""Where a DaemonSet puts the machine's name in Kubernetes; else the host name counts."""
 
 
 DRAINING: Final = "it is served in the old way until no container holds its devices"
@@ -49,7 +47,7 @@ DRAINING: Final = "it is served in the old way until no container holds its devi
 may be given out by both."""
 
 
-def driver_of(config: Config, resource: Resource) -> str:
+def _driver_of(config: Config, resource: Resource) -> str:
     """Return the DRA driver by which a resource is served; empty for a device plugin."""
     return (config.driver or "") if resource.serve == "dra" else ""
 
@@ -222,7 +220,7 @@ class Daemon:
             self._retire(self._plugins.pop(name))
         for name, resource in wanted.items():
             plugin = self._plugins.get(name)
-            driver = driver_of(config, resource)
+            driver = _driver_of(config, resource)
             if self._drivers.get(name, driver) != driver:
                 if plugin is not None:
                     logger.info(
@@ -277,7 +275,7 @@ class Daemon:
 
     def _made(self, resource: Resource, before: ConfiguredPlugin | None) -> ConfiguredPlugin:
         if self._config is not None:
-            self._drivers.setdefault(resource.name, driver_of(self._config, resource))
+            self._drivers.setdefault(resource.name, _driver_of(self._config, resource))
         if before is None and (holders := self._context.holders_of(resource)) is not None:
             holders.own(resource.name)
         return plugin_of(resource, self._context, before)

@@ -17,9 +17,9 @@ from click.core import ParameterSource
 
 from devplug.cli.machine import pod_resources_socket
 from devplug.cli.options import plugin_folder
-from devplug.daemon.daemon import NODE_NAME_VARIABLE
 from devplug.linux.notifier import Notifier
 from devplug.monitor.collector import Collector
+from devplug.plugin.drivers import NODE_NAME_VARIABLE
 from devplug.sandbox.sandboxdir import SandboxDir, default_folder
 
 if TYPE_CHECKING:

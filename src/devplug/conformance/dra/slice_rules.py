@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-from msgspec import Struct
 
 from devplug.errors import quoted
 from devplug.k8s.objects import Object, entries, fields, part, text, whole
@@ -26,7 +25,8 @@ __all__ = [
 ]
 
 
-class Device(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Device:
     """A published device."""
 
     pool: str
