@@ -11,15 +11,9 @@ TESTS = Path(__file__).parents[1]
 FACTS = {f"D{number:02}" for number in range(1, 100)}
 NUMBER = re.compile(r"\bD\d{2,3}\b")
 
-_RIGHTS = "who may do what is nothing that the sandbox asks, unless it is told to"
-
 REASONS = {
     "D02": "it names a package of Kubernetes; what that can do are D86 and D90, and what it cannot D49",
     "D52": "how a driver names its slices is the driver's choice; that their order counts is D74",
-    "D93": _RIGHTS,
-    "D94": _RIGHTS,
-    "D95": _RIGHTS,
-    "D96": _RIGHTS,
     "D97": "what the DaemonSet of a driver needs is a practice of others' charts, and no rule of Kubernetes",
     "D98": "the container runtime reads the CDI files of a driver, and the sandbox has no runtime",
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ __all__ = ["NODE", "Cluster", "cluster"]
 
 NODE = "worker-0"
 
-Receive = Callable[[], Awaitable[dict[str, Any]]]
+Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
@@ -70,8 +70,8 @@ class Cluster:
             control=no_control,
             token=TOKEN,
             port=self._port,
+            around=lambda app: _Old(self, app),
         )
-        api._app = _Old(self, api._app)  # type: ignore[assignment] # it is called as one
         api.listen()
         self._port = api.port
         self._kubeconfig.write_text(api.kubeconfig)
@@ -91,10 +91,7 @@ class _Old:
         self._cluster = cluster
         self._app = app
 
-    def end(self) -> None:
-        self._app.end()
-
-    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         start, group, rest = scope["path"].partition("/apis/resource.k8s.io/")
         if not group:
             await self._app(scope, receive, send)
@@ -145,7 +142,7 @@ async def _body(receive: Receive) -> bytes:
 def _once(body: bytes, receive: Receive) -> Receive:
     messages = [{"type": "http.request", "body": body, "more_body": False}]
 
-    async def again() -> dict[str, Any]:
+    async def again() -> Mapping[str, Any]:
         return messages.pop() if messages else await receive()
 
     return again
