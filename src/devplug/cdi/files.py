@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from devplug.errors import KubeletError
+from devplug.k8s.kubelet_dir import CDI_DIR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +32,7 @@ __all__ = [
     "write_locked",
 ]
 
-CDI_FOLDER: Final = Path("/var/run/cdi")
+CDI_FOLDER: Final = Path(CDI_DIR)
 """Where runtimes look for generated specs (pkg/cdi/spec-dirs.go); it is in memory, and empty after a boot."""
 
 SIZE_LIMIT_BYTES: Final = 16 * 1024 * 1024
@@ -73,11 +74,10 @@ def write_locked(folder: Path, name: str, mark: str, content: bytes) -> int:
         try_lock(fd)
         os.fchmod(fd, 0o644)  # whatever the umask is: the runtime may run as another user
         file.write(content)
-        file.flush()
+        file.close()  # who watches the folder sees a file moved in, and nothing written to it
         os.fsync(fd)
         temporary.rename(folder / name)
         undo.pop_all()
-        file.close()
     folder_fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(folder_fd)

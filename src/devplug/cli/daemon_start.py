@@ -25,6 +25,7 @@ def start_daemon(options: RunOptions) -> int:
         options.config,
         options.plugin_dir,
         options.pod_resources,
+        cdi_dir=options.cdi_dir,
         listen=options.listen,
         log_level=options.log_level,
         log_format=options.log_format,

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from devplug.cdi.files import CDI_FOLDER
 from devplug.cli.exits import BAD_INPUT, OK, say
 from devplug.cli.machine import machine_numa_nodes
 from devplug.daemon.config.loader import load
@@ -41,6 +42,7 @@ def run(
     plugin_dir: Path,
     pod_resources: Path,
     *,
+    cdi_dir: Path = CDI_FOLDER,
     listen: str | None = None,
     log_level: str = "info",
     log_format: Form = "text",
@@ -64,8 +66,9 @@ def run(
     if fault := _folder_fault(plugin_dir):
         say(f"devplug: {fault}")
         return BAD_INPUT
-    if kube_events and find_spec("lightkube") is None:
-        say("devplug: --kube-events needs lightkube; install devplug[k8s]")
+    needs_api = "--kube-events" if kube_events else "serve: dra" if config.driver else ""
+    if needs_api and find_spec("lightkube") is None:
+        say(f"devplug: {needs_api} needs lightkube; install devplug[k8s]")
         return BAD_INPUT
     show_logs(LEVELS[log_level], log_format)
     look_again = asyncio.Event()
@@ -78,6 +81,7 @@ def run(
         listen=listen,
         kube_events=kube_events,
         numa_nodes=machine_numa_nodes(),
+        cdi_folder=cdi_dir,
     )
     asyncio.run(_until_stopped(serving, look_again))
     return OK

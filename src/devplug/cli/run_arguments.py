@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 import click
@@ -30,6 +31,7 @@ def run_options_of(context: click.Context) -> RunOptions:
         config=values["config"],
         plugin_dir=plugin_folder(context, values["kubelet_root"], values["plugin_dir"]),
         pod_resources=pod_resources_socket(values["kubelet_root"]),
+        cdi_dir=Path(values["cdi_dir"]),
         listen=values["listen"],
         log_format=cast("Form", values["log_format"]),
         log_level=values["log_level"],

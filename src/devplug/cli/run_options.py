@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, cast
 from msgspec import Struct
 
 from devplug.cli.machine import pod_resources_socket
-from devplug.k8s.kubelet_dir import KUBELET_ROOT
+from devplug.k8s.kubelet_dir import CDI_DIR, KUBELET_ROOT
 from devplug.logs import FORMS, LEVELS
 
 if TYPE_CHECKING:
@@ -77,6 +77,14 @@ RUN_OPTIONS: Final = (
     KUBELET_ROOT_OPTION,
     PLUGIN_DIR_OPTION,
     Option(
+        ("--cdi-dir",),
+        "DEVPLUG_CDI_DIR",
+        "The folder in which container runtimes look for CDI files.",
+        metavar="DIR",
+        kind="path",
+        default=CDI_DIR,
+    ),
+    Option(
         ("--listen",),
         "DEVPLUG_LISTEN",
         "Serve /healthz, /readyz and /metrics at this address: 127.0.0.1:9410, :9410 or unix:PATH. "
@@ -114,6 +122,7 @@ class RunOptions(Struct, frozen=True):
     """The file; None for the usual one."""
     plugin_dir: Path
     pod_resources: Path
+    cdi_dir: Path
     listen: str | None
     log_format: Form
     log_level: str
@@ -150,6 +159,7 @@ def plain_options(arguments: Sequence[str], environment: Mapping[str, str]) -> R
         config=values["config"],
         plugin_dir=folder_of_plugins(kubelet_root, values["plugin_dir"]),
         pod_resources=pod_resources_socket(kubelet_root),
+        cdi_dir=Path(values["cdi_dir"] or CDI_DIR),
         listen=values["listen"],
         log_format=cast("Form", values["log_format"]),
         log_level=cast("str", values["log_level"]),

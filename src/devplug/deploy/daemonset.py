@@ -9,7 +9,7 @@ import hashlib
 from typing import TYPE_CHECKING, Final
 
 from devplug.deploy.objects import PORT_NAME, asks_api, given, metadata, selector
-from devplug.k8s.kubelet_dir import KUBELET_ROOT
+from devplug.k8s.kubelet_dir import CDI_DIR, KUBELET_ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["daemon_set"]
 
 CONFIG_FOLDER: Final = "/etc/devplug"
-CDI_FOLDER: Final = "/var/run/cdi"
 
 
 def daemon_set(values: Values, names: Names) -> Object:
@@ -101,7 +100,7 @@ def _container(values: Values, names: Names) -> Object:
             {"name": "pod-resources", "mountPath": f"{_root_inside(values)}/pod-resources", "readOnly": True},
             *_dra_mounts(values),
             *_dev_mounts(values["dev"]),
-            *([{"name": "cdi", "mountPath": CDI_FOLDER}] if _writes_cdi(values) else []),
+            *([{"name": "cdi", "mountPath": CDI_DIR}] if _writes_cdi(values) else []),
             *values["extraVolumeMounts"],
         ],
     }
@@ -211,7 +210,7 @@ def _volumes(values: Values, names: Names) -> list[Value]:
             volumes.append(_host_path("dev-null", "/dev/null", kind="CharDevice"))
     volumes += _dra_volumes(values)
     if _writes_cdi(values):
-        volumes.append(_host_path("cdi", CDI_FOLDER, kind="DirectoryOrCreate"))
+        volumes.append(_host_path("cdi", CDI_DIR, kind="DirectoryOrCreate"))
     return [*volumes, *values["extraVolumes"]]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 __all__ = [
+    "CDI_DIR",
     "CHECKPOINT_NAME",
     "DRA_HEALTH_NAME",
     "DRA_STATE_NAME",
@@ -36,3 +37,7 @@ DRA_STATE_NAME: Final = "dra_manager_state"
 
 DRA_HEALTH_NAME: Final = "dra_health_state"
 """The file beside it with the health of devices as DRA drivers reported it."""
+
+CDI_DIR: Final = "/var/run/cdi"
+"""Where container runtimes look for generated CDI specs (pkg/cdi/spec-dirs.go); it is in memory, and empty
+after a boot."""

@@ -26,7 +26,7 @@ from devplug.kubelet.pods import Container, Pod
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
-__all__ = ["PodReader", "read_manifest", "read_pod"]
+__all__ = ["PodReader", "read_manifest", "read_object", "read_pod"]
 
 FieldPath: TypeAlias = tuple[str | int, ...]
 """The way to a value: fields of maps, and positions in lists."""
@@ -293,6 +293,14 @@ def read_manifest(source: str, *, file: str = "pod") -> Mapping[str, object]:
     """Return the maps and lists of a text that describes a pod. Raises `ConfigError` as `read_pod` does."""
     reader = _read_text(source, file)
     reader.pod(None)
+    if reader.problems or not isinstance(reader.content, Mapping):
+        raise ConfigError(file, reader.problems)
+    return reader.content
+
+
+def read_object(source: str, *, file: str) -> Mapping[str, object]:
+    """Return the one map of a YAML text, whatever it describes. Raises `ConfigError` where there is none."""
+    reader = _read_text(source, file)
     if reader.problems or not isinstance(reader.content, Mapping):
         raise ConfigError(file, reader.problems)
     return reader.content

@@ -1,17 +1,16 @@
 """Rules on CDI spec files, as functions on their content; each returns faults in sentences. Pure.
 
-By the CDI specification (cncf-tags/container-device-interface, SPEC.md and pkg/cdi/validate). JSON only: YAML
-files are passed over.
+By the CDI specification (cncf-tags/container-device-interface, SPEC.md and pkg/cdi/validate).
 """
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TYPE_CHECKING, Final
 
-from devplug.errors import quoted
+from devplug.errors import ConfigError, quoted
 from devplug.k8s.objects import Object, entries, fields, part, text
+from devplug.kubelet.manifests import read_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -36,18 +35,17 @@ def is_spec_file(name: str) -> bool:
 
 
 def read_by_runtimes(files: Mapping[str, bytes]) -> dict[str, Object]:
-    """Return the JSON documents among files, by name; what is none is left out."""
-    found = {name: document_of(content) for name, content in files.items() if name.endswith(".json")}
+    """Return the objects in spec files, by the name of the file; what is none is left out."""
+    found = {name: document_of(content) for name, content in files.items() if is_spec_file(name)}
     return {name: one for name, one in found.items() if one is not None}
 
 
 def document_of(content: bytes) -> Object | None:
-    """Return a file's JSON object, or None."""
+    """Return a file's object, in YAML or in JSON, which is a part of it; or None."""
     try:
-        document = json.loads(content)
-    except (ValueError, RecursionError):
+        return dict(read_object(content.decode(), file="CDI"))
+    except (ConfigError, UnicodeError):
         return None
-    return document if isinstance(document, dict) else None
 
 
 def defined_names(documents: Iterable[Object]) -> list[str]:
@@ -71,7 +69,7 @@ def file_faults(name: str, content: bytes) -> list[str]:
     """Return what is wrong with a spec file."""
     document = document_of(content)
     if document is None:
-        return [f"{name} is no JSON object"]
+        return [f"{name} is no object in JSON or YAML"]
     found = []
     if not _VERSION.fullmatch(text(document, "cdiVersion")):
         found.append(f"{name} has the cdiVersion {quoted(text(document, 'cdiVersion'))}")
