@@ -84,6 +84,16 @@ def test_two_devices_at_one_path_are_refused_with_what_to_write() -> None:
         claim_spec(DRIVER, use("a", "b"), moved)
 
 
+def test_two_containers_with_limits_may_each_have_a_device_at_one_path() -> None:
+    """D91: the scheduler's claim for a pod has a request for each container."""
+    moved = [response(DeviceNode(path, "/dev/s")) for path in ("/dev/x", "/dev/y")]
+    requests = "container-0-request-0", "container-1-request-0"
+    uses = tuple(DeviceUse(one, one[10], SERIAL, one[10]) for one in requests)
+    spec, _ = claim_spec(DRIVER, replace(use(), devices=uses), moved)
+    assert spec is not None
+    assert [device.nodes[0].path for device in spec.devices] == ["/dev/s", "/dev/s"]
+
+
 TEXTS = st.text(st.characters(codec="utf-8"))
 
 

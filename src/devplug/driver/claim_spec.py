@@ -47,6 +47,7 @@ __all__ = [
 ]
 
 _MARK: Final = "# devplug: "
+_OF_LIMITS: Final = re.compile(r"container-([0-9]+)-request-[0-9]+")
 
 
 class DeviceUse(Struct, frozen=True):
@@ -128,7 +129,7 @@ def claim_spec(
         names = (*((qualified_name(kind, own.name),) if is_given else ()), *response.cdi_devices)
         devices.append(replace(device, cdi_names=names))
     spec = CdiSpec(kind, tuple(made.values()))
-    if wrong := [*_clashes(spec.devices), *(faults(spec) if made else ())]:
+    if wrong := [*_clashes(use.devices, responses), *(faults(spec) if made else ())]:
         raise ClaimRefusedError("; ".join(wrong))
     return (spec if made else None), replace(use, devices=tuple(devices))
 
@@ -145,16 +146,21 @@ def _cdi_device(name: str, response: ContainerResponse) -> CdiDevice:
     )
 
 
-def _clashes(devices: Sequence[CdiDevice]) -> list[str]:
-    """Return the container paths that two devices want: a container gets all that its claims have."""
-    taken: dict[str, str] = {}
+def _clashes(uses: Sequence[DeviceUse], responses: Sequence[ContainerResponse]) -> list[str]:
+    """Return the container paths that two devices want: a container gets all that its claims have.
+
+    A request that the scheduler made of a container's `limits` is for that container alone (dra.md D91).
+    """
+    taken: dict[tuple[str, str], str] = {}
     found = []
-    for device in devices:
-        for node in device.nodes:
-            first = taken.setdefault(node.path, node.host_path)
+    for use, response in zip(uses, responses, strict=True):
+        limited = _OF_LIMITS.fullmatch(use.request)
+        for node in response.device_nodes:
+            place = limited[1] if limited else "", node.container_path
+            first = taken.setdefault(place, node.host_path)
             if first != node.host_path:
                 found.append(
-                    f"{first} and {node.host_path} would both be {node.path} in a container; "
+                    f"{first} and {node.host_path} would both be {node.container_path} in a container; "
                     "write a containerPath that ends in /, or ask for them in two claims"
                 )
     return found
