@@ -13,12 +13,12 @@ import pytest
 from devplug import serve
 from devplug.daemon.config.types import Resource
 from devplug.daemon.context import DaemonContext
-from devplug.daemon.held_devices import HeldDevices
+from devplug.daemon.held_devices import DirtyFile, HeldDevices
 from devplug.daemon.resource import ConfiguredPlugin
 from devplug.daemon.service import serve_config
 from devplug.daemon.sources.device import HostDevice
 from devplug.devices import Device
-from devplug.errors import UnhealthyDeviceError
+from devplug.errors import AllocationError, UnhealthyDeviceError
 from devplug.holders.held_device import Rules
 from devplug.holders.holders import Holders
 from devplug.k8s.kubelet_dir import CHECKPOINT_NAME
@@ -109,6 +109,76 @@ async def test_the_command_knows_what_the_device_says_of_itself(tmp_path: Path) 
     held.give([Device("a")])
     await held.before_giving([Device("a")])
     assert lines(log) == ["A6008", "A6008"]
+
+
+# ── by claims, which two daemons may serve ──
+
+
+class Claimed:
+    """The devices that claims use, and two daemons that share what is known of them."""
+
+    def __init__(self, folder: Path, rest: str = "") -> None:
+        self.log, self.broken = folder / "log", folder / "broken"
+        self.ids: set[str] = set()
+        one = with_command(
+            "onRelease", f"echo $DEVPLUG_DEVICE_ID >> {self.log}; test ! -e {self.broken}", rest
+        )
+        self.old, self.new = (
+            HeldDevices(
+                one, None, claimed_ids=lambda: frozenset(self.ids), dirty_file=DirtyFile(folder / "dirty")
+            )
+            for _ in range(2)
+        )
+
+    async def give(self, held: HeldDevices, *ids: str) -> None:
+        """Do what the driver and the plugin do when a claim is prepared."""
+        self.ids.update(ids)
+        devices = [Device(one) for one in ids]
+        await held.before_giving(devices)
+        held.give(devices)
+
+    async def release(self, held: HeldDevices, *ids: str) -> None:
+        """Do what they do when it is unprepared."""
+        await held.release(ids)
+        self.ids.difference_update(ids)
+
+
+async def test_what_one_daemon_gave_the_other_one_cleans_once(tmp_path: Path) -> None:
+    node = Claimed(tmp_path)
+    for first, second in ((node.old, node.new), (node.new, node.old)):
+        await node.give(first, "a")
+        assert node.old.held_ids() == node.new.held_ids() == {"a"}
+        await node.release(second, "a")
+        assert not node.old.held_ids() | node.new.held_ids()
+    assert lines(node.log) == ["a", "a"]
+    assert not (tmp_path / "dirty").exists()
+
+
+async def test_what_one_daemon_could_not_clean_the_other_one_cleans_before_it_gives_it(
+    tmp_path: Path,
+) -> None:
+    node = Claimed(tmp_path)
+    await node.give(node.old, "a")
+    node.broken.touch()
+    with pytest.raises(AllocationError, match="device a is not cleaned up: onRelease ended with 1"):
+        await node.release(node.old, "a")
+    node.broken.unlink()
+    await node.give(node.new, "a")
+    assert lines(node.log) == ["a", "a"]
+    await node.give(node.old, "a")
+    assert lines(node.log) == ["a", "a"]
+
+
+async def test_replicas_that_are_released_at_the_same_time_are_cleaned_once(tmp_path: Path) -> None:
+    node = Claimed(tmp_path, "share: {replicas: 3}")
+    await node.give(node.old, "a::0", "a::1", "a::2")
+    await node.release(node.old, "a::2")
+    assert lines(node.log) == []
+    async with asyncio.TaskGroup() as group:
+        for one in ("a::0", "a::1"):
+            group.create_task(node.release(node.old, one))
+    assert lines(node.log) == ["a"]
+    assert not (tmp_path / "dirty").exists()
 
 
 # ── with a kubelet that tells who holds what ──

@@ -63,6 +63,19 @@ async def test_what_is_prepared_is_known_to_the_next_driver(tmp_path: Path, cdi:
     assert second.held_ids(SERIAL) == {"A"}
 
 
+async def test_a_driver_knows_the_claims_before_it_has_the_lock(tmp_path: Path, cdi: Path) -> None:
+    first, second = store(tmp_path), store(tmp_path)
+    await published(first, "u1")
+    async with first.locked():
+        second.recall()
+        assert second.held_ids(SERIAL) == {"A"}
+    (tmp_path / "plugin" / "prepared_claims.json").write_bytes(b"{")
+    third = store(tmp_path)
+    third.recall()
+    assert third.held_ids(SERIAL) == frozenset()
+    assert await known(third) == ["u1"]
+
+
 async def test_a_state_that_cannot_be_read_is_put_aside_and_rebuilt(tmp_path: Path, cdi: Path) -> None:
     await published(store(tmp_path), "u1", "u2")
     state = tmp_path / "plugin" / "prepared_claims.json"

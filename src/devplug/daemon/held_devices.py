@@ -65,8 +65,12 @@ class HeldDevices:
     """The allocated devices of one resource; lives as long as the resource is served.
 
     Without `holders` a device counts as held for ever after its Allocate, unless `claimed_ids` returns those
-    that claims use: they are held from their Allocate until `release`. `dirty_file` keeps the names of dirty
-    devices over a restart; `before` is the `handover` of the plugin that this one replaces.
+    that claims use. `dirty_file` keeps the names of dirty devices over a restart; `before` is the `handover`
+    of the plugin that this one replaces.
+
+    Two daemons may serve the claims of a resource side by side, and release what the other one has given. So
+    what is in use stands in the driver's state file alone, and `dirty_file` has what was not cleaned after
+    that: it is read when it counts, which is while the driver holds the lock of its claims.
     """
 
     def __init__(
@@ -92,9 +96,13 @@ class HeldDevices:
         """The held IDs that `_grouped` has, by the name of the found device."""
         self._found: dict[str, HostDevice] = dict(before.found) if before else {}
         self._present: frozenset[str] = frozenset()
-        self._dirty: set[str] = (
-            set(before.dirty) if before else {*self.held_names(), *(dirty_file.read() if dirty_file else ())}
-        )
+        self._dirty: set[str] = set()
+        self._releasing: set[str] = set()
+        """The device IDs of claims that are being released: they keep no replica from being cleaned."""
+        if before:
+            self._dirty |= before.dirty
+        elif claimed_ids is None:
+            self._dirty |= {*self.held_names(), *(dirty_file.read() if dirty_file else ())}
         self._faults: dict[str, str] = dict(before.faults) if before else {}
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._at_once = asyncio.Semaphore(CLEANED_AT_ONCE)
@@ -170,6 +178,7 @@ class HeldDevices:
         self._given.difference_update(ids)
         if self._resource.on_release is None:
             return
+        self._read_dirty()
         names = sorted({self._name(device_id) for device_id in ids} & self._dirty)
         faults = await self._clean_all(names, ids)
         if broken := [name for name in names if faults[name]]:
@@ -186,6 +195,8 @@ class HeldDevices:
 
     def give(self, devices: Iterable[Device]) -> None:
         """Record the Allocate of these devices. Call it before the kubelet has the answer."""
+        if self._claimed_ids is not None:
+            return  # the driver did so before, in its state file
         ids = [device.id for device in devices]
         if self._resource.on_release is not None:
             self._dirty.update(map(self._name, ids))
@@ -194,6 +205,11 @@ class HeldDevices:
             self._given.update(ids)
         else:
             self._holders.note_allocated(self._resource.name, ids)
+
+    def _read_dirty(self) -> None:
+        """Learn what another daemon has left, or cleaned; while we work on one it can do neither."""
+        if self._claimed_ids is not None and self._file is not None and not self._releasing:
+            self._dirty = set(self._file.read())
 
     def _remember(self) -> None:
         if self._file is not None:
@@ -207,8 +223,17 @@ class HeldDevices:
         Raises `AllocationError` if that fails; they are dirty until it is called again, or allocated.
         """
         ids = frozenset(device_ids)
+        names = set(map(self._name, ids))
         self._given -= ids
-        faults = await self._clean_all(set(map(self._name, ids)), ids)
+        self._read_dirty()
+        self._releasing |= ids
+        self._dirty |= names
+        try:
+            faults = await self._clean_all(names, self._releasing)
+            if names & self._dirty:
+                self._remember()
+        finally:
+            self._releasing -= ids
         self.changed.set()
         if broken := [name for name, fault in sorted(faults.items()) if fault]:
             raise AllocationError(f"device {broken[0]} is not cleaned up: {faults[broken[0]]}")

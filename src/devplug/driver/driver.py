@@ -97,6 +97,7 @@ class DraDriver:
         self._registration_socket = _fitting(registry, f"{name}{{}}-reg.sock", pod_uid)
         self._endpoint = str((host_root or kubelet_root) / self._socket.relative_to(kubelet_root))
         self._store = PreparedClaims(name, folder, cdi_folder, boot or boot_id())
+        self._store.recall()  # a device that was pulled out meanwhile stays listed while a claim uses it
         self._health = HealthService(node_name, self._store, self.offer, self._note_stream)
         self._registration = Listener(
             self._registration_socket,

@@ -92,6 +92,11 @@ class PreparedClaims:
             if device.resource_name == resource_name
         )
 
+    def recall(self) -> None:
+        """Know the claims from the start, as far as the state file tells: the first lock reads all of it."""
+        with suppress(OSError, msgspec.DecodeError):
+            self.claims = dict(_stated(self._folder / STATE_NAME))
+
     # ── the lock ──
 
     @asynccontextmanager
@@ -183,7 +188,7 @@ class PreparedClaims:
 
     def _load(self) -> None:
         """Read both, and make them agree: at the start, and after another instance has written."""
-        claims = dict(self._stated())
+        claims = self._kept()
         with explained(self._cdi_folder, "read"):
             claims.update(self._published())
         self.claims = claims
@@ -211,24 +216,19 @@ class PreparedClaims:
                 use = replace(use, boot_id="")
             yield uid, use
 
-    def _stated(self) -> Iterator[tuple[str, ClaimUse]]:
+    def _kept(self) -> dict[str, ClaimUse]:
+        """Return the uses in the state file; one that cannot be read is put aside."""
         path = self._folder / STATE_NAME
         try:
-            content = path.read_bytes()
-        except FileNotFoundError:
-            return
-        try:
-            claims = msgspec.json.decode(content, type=_File).claims
-        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+            return dict(_stated(path))
+        except msgspec.DecodeError as error:
             spare = path.with_name(f"{STATE_NAME}.unreadable")
             path.replace(spare)
             logger.error(  # noqa: TRY400 -- it is no bug
                 "the file of prepared claims cannot be read; it is rebuilt from the CDI files",
                 extra={"path": str(spare), "reason": str(error)},
             )
-            return
-        for use in claims:
-            yield use.uid, use
+            return {}
 
     def _identity(self) -> tuple[int, int, int] | None:
         try:
@@ -239,6 +239,20 @@ class PreparedClaims:
 
     def _cdi_path(self, uid: str) -> Path:
         return self._cdi_folder / file_name(self._driver, uid)
+
+
+def _stated(path: Path) -> Iterator[tuple[str, ClaimUse]]:
+    """Yield the uses in a state file. Raises `OSError`, and `DecodeError` for one that is damaged."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return
+    try:
+        claims = msgspec.json.decode(content, type=_File).claims
+    except (UnicodeError, RecursionError) as error:
+        raise msgspec.DecodeError(str(error)) from error
+    for use in claims:
+        yield use.uid, use
 
 
 def _has_file(driver: str, use: ClaimUse) -> bool:
