@@ -16,12 +16,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from devplug.driver.api_versions import served_version
-from devplug.driver.device_entries import UNHEALTHY_TAINT, device_entry
+from devplug.driver.pool_entries import PoolEntries
 from devplug.driver.slices import Pool, StoredSlice, content_of, is_urgent, lost_fields, writes
 from devplug.k8s.client import NODES, Retries, connected, resource_slices
 from devplug.k8s.errors import ClusterError, ExistsError, ExpiredError, MissingExtraError, NotThereError
-from devplug.k8s.objects import maps, text
-from devplug.k8s.times import stamp_at
+from devplug.k8s.objects import text
 from devplug.linux.notifier import Notifier, within
 from devplug.pace import Pace
 
@@ -49,9 +48,6 @@ STEADY_SECONDS: Final = 10.0
 URGENT_PER_SECOND: Final = 15.0
 """How often slices are written when pods may suffer until they are; else as `Pace` has it."""
 
-DEVICES_AT_ONCE: Final = 500
-"""How many devices are looked at between two turns of the loop."""
-
 
 class PublisherStatus(Struct, frozen=True):
     """What is published, as far as the publisher knows."""
@@ -67,13 +63,6 @@ class PublisherStatus(Struct, frozen=True):
     """Why they do not; empty if they do, or will in a moment."""
     version: str = ""
     """The version of resource.k8s.io."""
-
-
-class _Known(Struct):
-    """A device that is offered, and its entry."""
-
-    device: Device
-    content: Object
 
 
 class Publisher:
@@ -101,16 +90,12 @@ class Publisher:
         self.changed = Notifier()
         self._pool = Pool(driver, node_name, "")
         self._account_of = account_of
-        self._evicting = evicting
         self._may_begin = may_begin
         self._retries = retries or Retries()
         self._watch_seconds = watch_seconds
         self._wall_clock = wall_clock
         self._offered: Mapping[str, Collection[Device]] | None = None
-        self._entries: dict[tuple[str, str], _Known] = {}
-        """By resource and device ID."""
-        self._tainted_at: dict[str, tuple[str, str]] = {}
-        """By device name: the effect of its taint, and its time."""
+        self._entries = PoolEntries(driver, evicting, wall_clock, self._log_once)
         self._stored: dict[str, StoredSlice] = {}
         """What the API server has, by name. A slice that we wrote has the devices that were written."""
         self._takes_taints = True
@@ -221,11 +206,7 @@ class Publisher:
             old = known.get(one.name)
             is_same = old is not None and (old.uid, old.version) == (one.uid, one.version)
             self._stored[one.name] = old if old is not None and is_same else one
-            for device in one.devices:
-                for taint in maps(device, "taints"):
-                    if text(taint, "key") == UNHEALTHY_TAINT:
-                        since = text(taint, "effect"), text(taint, "timeAdded")
-                        self._tainted_at.setdefault(text(device, "name"), since)
+            self._entries.learn_taints(one.devices)
 
     def _take_change(self, change: str, one: StoredSlice) -> bool:
         """Take in one event; return whether it was news."""
@@ -243,54 +224,6 @@ class Publisher:
         )  # if the Node was deleted, too, its next one has another
         return True
 
-    # ── what should be stored ──
-
-    async def _wanted(self, offered: Mapping[str, Collection[Device]]) -> list[Object]:
-        """Return the entries of all devices that are offered. With many devices other tasks run meanwhile."""
-        before, self._entries = self._entries, {}
-        wanted: dict[object, Object] = {}
-        for resource_name, devices in offered.items():
-            for device in devices:
-                if len(self._entries) % DEVICES_AT_ONCE == DEVICES_AT_ONCE - 1:
-                    await asyncio.sleep(0)
-                key = resource_name, device.id
-                known = before.get(key)
-                if known is None or known.device is not device:
-                    known = _Known(device, self._entry(resource_name, device))
-                self._entries[key] = known
-                name = known.content["name"]
-                if "taints" in known.content and not self._takes_taints:
-                    continue
-                if wanted.setdefault(name, known.content) is not known.content:
-                    self._log_once(
-                        "a device is not published, because another one has its name in slices; give it "
-                        "another ID",
-                        resource_name=resource_name,
-                        device=device.id,
-                    )
-        if self._tainted_at:
-            names = {text(one.content, "name") for one in self._entries.values()}
-            self._tainted_at = {name: since for name, since in self._tainted_at.items() if name in names}
-        return [*wanted.values()]
-
-    def _entry(self, resource_name: str, device: Device) -> Object:
-        """Return the entry of a device; its taint keeps the time at which it was added (D80)."""
-        entry = device_entry(self._pool.driver, resource_name, device, evicts=resource_name in self._evicting)
-        for name, why in entry.dropped.items():
-            message = "an attribute is left out of slices"
-            self._log_once(message, resource_name=resource_name, attribute=name, reason=f"it {why}")
-        name = text(entry.content, "name")
-        taints = maps(entry.content, "taints")
-        if not taints:
-            self._tainted_at.pop(name, None)
-            return entry.content
-        effect = text(taints[0], "effect")
-        before, at = self._tainted_at.get(name, ("", ""))
-        if before != effect or not at:
-            at = stamp_at(self._wall_clock())
-        self._tainted_at[name] = effect, at
-        return {**entry.content, "taints": [{**taints[0], "timeAdded": at}]}
-
     # ── writing ──
 
     async def _publish(self, server: ApiServer, version: str) -> float | None:
@@ -300,7 +233,7 @@ class Publisher:
         if not self._pool.node_uid:
             await self._find_owner(server)
         offered = self._offered
-        wanted = await self._wanted(offered)
+        wanted = await self._entries.of(offered, with_tainted=self._takes_taints)
         planned = writes(self._pool, wanted, self._stored.values())
         if planned:
             now = asyncio.get_running_loop().time()
@@ -380,7 +313,7 @@ class Publisher:
             self.status = status
             self.changed.notify()
 
-    def _log_once(self, message: str, **facts: str) -> None:
+    def _log_once(self, message: str, /, **facts: str) -> None:
         key = (message, *(value for name, value in facts.items() if name != "reason"))
         if key not in self._logged:
             self._logged.add(key)

@@ -1,0 +1,113 @@
+"""The entries of all devices that a driver offers, from one look to the next: what its slices should have."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, Protocol
+
+from msgspec import Struct
+
+from devplug.driver.device_entries import UNHEALTHY_TAINT, device_entry
+from devplug.k8s.objects import maps, text
+from devplug.k8s.times import stamp_at
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Container, Iterable, Mapping
+
+    from devplug.devices import Device
+    from devplug.k8s.objects import Object
+
+__all__ = ["PoolEntries"]
+
+DEVICES_AT_ONCE: Final = 500
+"""How many devices are looked at between two turns of the loop."""
+
+
+class LogOnce(Protocol):
+    """What logs a warning, but for those that it has logged already."""
+
+    def __call__(self, message: str, /, **facts: str) -> None:
+        """Log it; a fact `reason` makes no difference."""
+
+
+class _Known(Struct):
+    """A device that is offered, and its entry."""
+
+    device: Device
+    content: Object
+
+
+class PoolEntries:
+    """The entries of a driver's devices on one node; lives as long as its publisher.
+
+    The taint of an unhealthy device keeps the time at which it was added (D80); for resources in `evicting`
+    it ends the pods that have the device.
+    """
+
+    def __init__(
+        self, driver: str, evicting: Container[str], wall_clock: Callable[[], float], log_once: LogOnce
+    ) -> None:
+        self._driver = driver
+        self._evicting = evicting
+        self._wall_clock = wall_clock
+        self._log_once = log_once
+        self._entries: dict[tuple[str, str], _Known] = {}
+        """By resource and device ID."""
+        self._tainted_at: dict[str, tuple[str, str]] = {}
+        """By device name: the effect of its taint, and its time."""
+
+    def learn_taints(self, devices: Iterable[Object]) -> None:
+        """Take the times of taints from entries that are stored."""
+        for device in devices:
+            for taint in maps(device, "taints"):
+                if text(taint, "key") == UNHEALTHY_TAINT:
+                    since = text(taint, "effect"), text(taint, "timeAdded")
+                    self._tainted_at.setdefault(text(device, "name"), since)
+
+    async def of(self, offered: Mapping[str, Collection[Device]], *, with_tainted: bool) -> list[Object]:
+        """Return the entries of all devices that are offered, by resource; tainted ones only if asked for.
+
+        With many devices other tasks run meanwhile.
+        """
+        before, self._entries = self._entries, {}
+        wanted: dict[object, Object] = {}
+        for resource_name, devices in offered.items():
+            for device in devices:
+                if len(self._entries) % DEVICES_AT_ONCE == DEVICES_AT_ONCE - 1:
+                    await asyncio.sleep(0)
+                key = resource_name, device.id
+                known = before.get(key)
+                if known is None or known.device is not device:
+                    known = _Known(device, self._entry(resource_name, device))
+                self._entries[key] = known
+                name = known.content["name"]
+                if "taints" in known.content and not with_tainted:
+                    continue
+                if wanted.setdefault(name, known.content) is not known.content:
+                    self._log_once(
+                        "a device is not published, because another one has its name in slices; give it "
+                        "another ID",
+                        resource_name=resource_name,
+                        device=device.id,
+                    )
+        if self._tainted_at:
+            names = {text(one.content, "name") for one in self._entries.values()}
+            self._tainted_at = {name: since for name, since in self._tainted_at.items() if name in names}
+        return [*wanted.values()]
+
+    def _entry(self, resource_name: str, device: Device) -> Object:
+        entry = device_entry(self._driver, resource_name, device, evicts=resource_name in self._evicting)
+        for name, why in entry.dropped.items():
+            message = "an attribute is left out of slices"
+            self._log_once(message, resource_name=resource_name, attribute=name, reason=f"it {why}")
+        name = text(entry.content, "name")
+        taints = maps(entry.content, "taints")
+        if not taints:
+            self._tainted_at.pop(name, None)
+            return entry.content
+        effect = text(taints[0], "effect")
+        before, at = self._tainted_at.get(name, ("", ""))
+        if before != effect or not at:
+            at = stamp_at(self._wall_clock())
+        self._tainted_at[name] = effect, at
+        return {**entry.content, "taints": [{**taints[0], "timeAdded": at}]}
