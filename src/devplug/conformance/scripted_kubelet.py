@@ -26,7 +26,33 @@ if TYPE_CHECKING:
 
     from devplug.wire.values import AdvertisedDevice, PluginOptions
 
-__all__ = ["Attempt", "Client", "KubeletBehavior", "ScriptedKubelet", "scripted_kubelet"]
+__all__ = ["Attempt", "Client", "KubeletBehavior", "ScriptedKubelet", "ScriptedTasks", "scripted_kubelet"]
+
+
+class ScriptedTasks:
+    """What happens at a kubelet that plays a script, and who waits for it; lives as long as its block."""
+
+    def __init__(self, tasks: asyncio.TaskGroup) -> None:
+        self._tasks = tasks
+        self._notifier = Notifier()
+
+    async def until(self, condition: Callable[[], bool], seconds: float) -> bool:
+        """Wait until `condition` is true, asked after every event; returns whether it came true in time."""
+        try:
+            async with asyncio.timeout(seconds):
+                while not condition():
+                    await self._notifier.next.wait()
+        except TimeoutError:
+            return condition()
+        return True
+
+    def notify(self) -> None:
+        """Have everybody who waits look again."""
+        self._notifier.notify()
+
+    def task_of(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
+        """Return a task of `work` that ends with this kubelet's block at the latest."""
+        return self._tasks.create_task(work)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +113,7 @@ class Attempt:
     client: Client | None = None
 
 
-class ScriptedKubelet:
+class ScriptedKubelet(ScriptedTasks):
     """The kubelet's end of one plugin folder; lives as long as its `scripted_kubelet` block.
 
     `behavior` may be exchanged at any time. `client` is the plugin of `resource_name`, or of the first
@@ -97,14 +123,13 @@ class ScriptedKubelet:
     def __init__(
         self, folder: Path, tasks: asyncio.TaskGroup, dial_seconds: float, resource_name: str | None
     ) -> None:
-        self._tasks = tasks
+        super().__init__(tasks)
         self.folder = PluginFolder(folder)
         self.behavior = KubeletBehavior()
         self.resource_name = resource_name
         self.attempts: list[Attempt] = []
         self.started_at = 0.0
         self._dial_seconds = dial_seconds
-        self._notifier = Notifier()
         self._listener: Listener | None = None
         self._connections: dict[asyncio.Task[None], Client | None] = {}
         self._clients: dict[str, Client] = {}
@@ -184,20 +209,6 @@ class ScriptedKubelet:
             if attempt.started_at >= moment and attempt.request.resource_name == self.resource_name
         ]
 
-    async def until(self, condition: Callable[[], bool], seconds: float) -> bool:
-        """Wait until `condition` is true, asked after every event; returns whether it came true in time."""
-        try:
-            async with asyncio.timeout(seconds):
-                while not condition():
-                    await self._notifier.next.wait()
-        except TimeoutError:
-            return condition()
-        return True
-
-    def notify(self) -> None:
-        """Have everybody who waits look again."""
-        self._notifier.notify()
-
     def notify_at_end(self, child: asyncio.subprocess.Process) -> None:
         """Have them look again when a process ends."""
 
@@ -206,10 +217,6 @@ class ScriptedKubelet:
             self.notify()
 
         self._tasks.create_task(follow())
-
-    def task_of(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
-        """Return a task of `work` that ends with this kubelet's block at the latest."""
-        return self._tasks.create_task(work)
 
     # ── Register ──
 

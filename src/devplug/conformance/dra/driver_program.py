@@ -1,19 +1,30 @@
-"""The judged DRA driver: its command, the folders of one start, and the running one."""
+"""The judged DRA driver: its command, the folders of one start and what is written there, the running one."""
 
 from __future__ import annotations
 
 import os
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from devplug.conformance.dra.cdi_rules import defined_names, is_spec_file, read_by_runtimes
 from devplug.conformance.program import Program
+from devplug.linux.inotify import EventKind, FileEvent, shared_watcher
 from devplug.linux.processes import filled
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-    from pathlib import Path
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
-__all__ = ["DriverPlace", "DriverSubject", "Launch", "Running", "program_of"]
+__all__ = [
+    "CdiFolder",
+    "DriverPlace",
+    "DriverSubject",
+    "Launch",
+    "Running",
+    "program_of",
+    "watched_cdi_folder",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,3 +113,40 @@ def program_of(subject: DriverSubject) -> Launch:
         return await Program.spawned(command, environment, place.output_file)
 
     return launch
+
+
+class CdiFolder:
+    """The folder of CDI files, whose changes are noted as long as its `watched_cdi_folder` block."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.written_in_place: list[str] = []
+        """Names that runtimes read, of files that were written under them instead of renamed to them."""
+
+    def note(self, event: FileEvent) -> None:
+        """Note one event."""
+        name = Path(event.path).name
+        if event.kind is EventKind.WRITTEN and is_spec_file(name):
+            self.written_in_place.append(name)
+
+    def files(self) -> dict[str, bytes]:
+        """Return every file of the folder with its content."""
+        found = {}
+        for path in sorted(self.path.iterdir()):
+            with suppress(OSError):
+                found[path.name] = path.read_bytes()
+        return found
+
+    def defined(self) -> list[str]:
+        """Return the fully qualified names that a runtime finds here."""
+        return defined_names(read_by_runtimes(self.files()).values())
+
+
+@asynccontextmanager
+async def watched_cdi_folder(path: Path) -> AsyncIterator[CdiFolder]:
+    """Watch the folder `path`, which exists."""
+    folder = CdiFolder(path)
+    async with shared_watcher() as watcher:
+        with watcher.subscribe(lambda: None, folder.note) as subscription:
+            subscription.arm([f"{path}/*"], writes_in=str(path))
+            yield folder

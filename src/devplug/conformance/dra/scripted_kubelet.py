@@ -13,16 +13,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from devplug.conformance.scripted_kubelet import ScriptedTasks
 from devplug.errors import RemoteError
 from devplug.linux.inotify import shared_watcher
-from devplug.linux.notifier import Notifier
 from devplug.wire.dra import PREPARE, WATCH_RESOURCES
 from devplug.wire.pluginregistration import GET_INFO, NOTIFY_REGISTRATION_STATUS
 from devplug.wire.sockets import connected, socket_identity
 from devplug.wire.values import RegistrationStatus
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
     from devplug.linux.inotify import Watcher
     from devplug.wire.deviceplugin import Method
@@ -78,16 +78,15 @@ class Registration:
         return self.registered_at is not None and self.gone_at is None
 
 
-class ScriptedDraKubelet:
+class ScriptedDraKubelet(ScriptedTasks):
     """The kubelet of one node for drivers; lives as long as its `scripted_dra_kubelet` block."""
 
     def __init__(self, folder: Path, tasks: asyncio.TaskGroup, watcher: Watcher) -> None:
+        super().__init__(tasks)
         self.folder = folder
         self.registrations: list[Registration] = []
         """All that were found by this kubelet or one before it, the newest last."""
-        self._tasks = tasks
         self._watcher = watcher
-        self._notifier = Notifier()
         self._looking: asyncio.Task[None] | None = None
         self._asking: dict[Registration, asyncio.Task[None]] = {}
         self._known: dict[Path, tuple[object, Registration]] = {}
@@ -121,24 +120,6 @@ class ScriptedDraKubelet:
             for one in self.registrations
             if one.is_live and (not name or (one.info and one.info.name == name))
         ]
-
-    async def until(self, condition: Callable[[], bool], seconds: float) -> bool:
-        """Wait until `condition` is true, asked after every event; returns whether it came true in time."""
-        try:
-            async with asyncio.timeout(seconds):
-                while not condition():
-                    await self._notifier.next.wait()
-        except TimeoutError:
-            return condition()
-        return True
-
-    def notify(self) -> None:
-        """Have everybody who waits look again."""
-        self._notifier.notify()
-
-    def task_of(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
-        """Return a task of `work` that ends with this kubelet's block at the latest."""
-        return self._tasks.create_task(work)
 
     # ── calls ──
 

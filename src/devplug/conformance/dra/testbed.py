@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from devplug.conformance.dra.cdi_folder import CdiFolder, watched_cdi_folder
 from devplug.conformance.dra.claims import claim_object, result_of
-from devplug.conformance.dra.driver_program import DriverPlace
+from devplug.conformance.dra.driver_program import CdiFolder, DriverPlace, watched_cdi_folder
 from devplug.conformance.dra.scripted_kubelet import ScriptedDraKubelet, scripted_dra_kubelet
 from devplug.conformance.dra.slice_rules import devices_of, is_of_node, slices_of
 from devplug.conformance.testbed import StartError
