@@ -70,6 +70,7 @@ def test_a_program_is_told_where_everything_is(place: SandboxDir) -> None:
     ]
     assert found["DEVPLUG_PLUGIN_DIR"] == str(place.folder / "nodes/worker-0/device-plugins")
     assert found["DEVPLUG_KUBELET_ROOT"] == str(place.folder / "nodes/worker-0")
+    assert found["DEVPLUG_CDI_DIR"] == str(place.folder / "nodes/worker-0/cdi")
     assert found["DEVPLUG_SANDBOX_DEV"] == str(place.folder / "dev")
     assert found["DEVPLUG_SANDBOX_DIR"] == str(place.folder)
     assert found["KUBECONFIG"] == str(place.folder / "kubeconfig")

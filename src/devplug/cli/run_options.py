@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, cast
 from msgspec import Struct
 
 from devplug.cli.machine import pod_resources_socket
-from devplug.k8s.kubelet_dir import CDI_DIR, KUBELET_ROOT
+from devplug.k8s.kubelet_dir import CDI_DIR, CDI_DIR_VARIABLE, KUBELET_ROOT
 from devplug.logs import FORMS, LEVELS
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ RUN_OPTIONS: Final = (
     PLUGIN_DIR_OPTION,
     Option(
         ("--cdi-dir",),
-        "DEVPLUG_CDI_DIR",
+        CDI_DIR_VARIABLE,
         "The folder in which container runtimes look for CDI files.",
         metavar="DIR",
         kind="path",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 from msgspec import Struct, field
 
 from devplug.errors import PluginError, quoted
-from devplug.k8s.kubelet_dir import KUBELET_PLUGIN_DIR, REGISTRY_NAME
+from devplug.k8s.kubelet_dir import CDI_DIR_VARIABLE, KUBELET_PLUGIN_DIR, REGISTRY_NAME
 from devplug.linux.inotify import shared_watcher
 from devplug.plugin.registration import RegistrationMode, chosen_mode
 from devplug.plugin.resource_lock import new_socket_name
@@ -58,7 +58,8 @@ class PluginEnvironment(Struct):
     name_socket: Callable[[str], str] = new_socket_name
     """Returns, for a resource name, a file name that no socket has had yet."""
     cdi_folder: Path | None = None
-    """Where a DRA driver writes its CDI files; None for /var/run/cdi."""
+    """Where a DRA driver writes its CDI files; None for /var/run/cdi. `environment_at` has it of
+    `DEVPLUG_CDI_DIR`."""
     _said: set[str] = field(default_factory=set)
 
     def say_once(self, message: str, **facts: object) -> None:
@@ -80,7 +81,10 @@ def environment_at(plugin_dir: StrPath | None, registration: str) -> PluginEnvir
     # Beside it by its name, also where it is a link or does not exist.
     registry = Path(os.path.normpath(folder)).parent / REGISTRY_NAME
     mode = chosen_mode(registration, has_plugin_dir=_is_folder(folder), has_registry=_is_folder(registry))
-    return PluginEnvironment(folder if mode is RegistrationMode.SOCKET else registry, mode)
+    cdi = os.environ.get(CDI_DIR_VARIABLE)
+    return PluginEnvironment(
+        folder if mode is RegistrationMode.SOCKET else registry, mode, cdi_folder=Path(cdi) if cdi else None
+    )
 
 
 def _is_folder(path: Path) -> bool:

@@ -263,7 +263,8 @@ async def serve(
     kubelet comes to know the plugins, see `Registration`. At `listen` there are /healthz, /readyz and
     /metrics: `HOST:PORT`, `:PORT` for all addresses, or `unix:PATH`; for `devplug status` there is a status
     socket in `.devplug` in the folder. With `dra`, the name of a DRA driver, pods get the devices by claims
-    (docs/dra.md). The block is entered at once, before any registration; `wait_registered` waits for that.
+    (docs/dra.md); its CDI files go to `DEVPLUG_CDI_DIR`, else to /var/run/cdi. The block is entered at
+    once, before any registration; `wait_registered` waits for that.
     Raises `PluginError` if a plugin breaks the contract or its `devices` fails before the first list,
     `KubeletError` if the folder cannot be used.
     """
@@ -288,7 +289,7 @@ async def served(
     `decode` reads the parameters of claims; without it a claim that has some is refused.
     """
     environment = environment_at(plugin_dir, registration)
-    environment.cdi_folder = cdi_folder
+    environment.cdi_folder = cdi_folder or environment.cdi_folder
     faults = [fault for plugin in plugins for fault in plugin_faults(plugin)]
     names = Counter(plugin.resource_name for plugin in plugins if hasattr(plugin, "resource_name"))
     faults += [_taken(name) for name, count in names.items() if count > 1]

@@ -93,6 +93,11 @@ class NodeDir:
         return self.folder / "pod-resources" / "kubelet.sock"
 
     @property
+    def cdi(self) -> Path:
+        """Where the node's runtime looks for CDI files: `/var/run/cdi` on a real one."""
+        return self.folder / "cdi"
+
+    @property
     def manifests(self) -> Path:
         """Where the kubelet finds static pods: `/etc/kubernetes/manifests` on a real node."""
         return self.folder / "manifests"
@@ -100,6 +105,7 @@ class NodeDir:
     def make(self) -> None:
         """Make the folders."""
         for folder in (
+            self.cdi,
             self.manifests,
             self.plugin_dir,
             self.plugins_registry,

@@ -36,11 +36,12 @@ async def test_a_program_has_the_users_environment_and_the_containers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OF_THE_USER", "here")
-    names = ("OF_THE_USER", "DEVPLUG_PLUGIN_DIR", "NODE_NAME", "POD", "DEVICES", "PYTHONUNBUFFERED")
+    folders = ("DEVPLUG_PLUGIN_DIR", "DEVPLUG_KUBELET_ROOT", "DEVPLUG_CDI_DIR")
+    names = ("OF_THE_USER", *folders, "NODE_NAME", "POD", "DEVICES", "PYTHONUNBUFFERED")
     script = f"import json, os, sys; print(json.dumps([sys.argv[1:], *map(os.environ.get, {names})]))"
     env = [
         {"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
-        {"name": "DEVPLUG_PLUGIN_DIR", "value": "/a/path/of/the/container"},
+        *({"name": name, "value": "/a/path/of/the/container"} for name in folders),
     ]
     plugins = str(tmp_path / "plugins")
     command = [sys.executable, "-c", script, "--dir={dir}", "{node}", "{args}"]
@@ -50,7 +51,8 @@ async def test_a_program_has_the_users_environment_and_the_containers(
         assert (await bed.ends.get()).exit_code == 0
         words, *variables = json.loads(await bed.log(one))
         assert words == [f"--dir={plugins}", "worker-0", "-v", "plugin"]
-        assert variables == ["here", plugins, "worker-0", "plugin", "d0,d1", "1"]
+        assert variables[:4] == ["here", plugins, str(tmp_path), str(tmp_path / "cdi")]
+        assert variables[4:] == ["worker-0", "plugin", "d0,d1", "1"]
 
 
 async def test_no_shell_reads_a_command_unless_it_is_one(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ import click
 from devplug.cli.exits import FAILED, OK
 from devplug.errors import quoted
 from devplug.k8s.account import KUBECONFIG_VARIABLE
+from devplug.k8s.kubelet_dir import CDI_DIR_VARIABLE
 from devplug.linux.inotify import until_absent
 from devplug.linux.processes import (
     end_of,
@@ -153,6 +154,7 @@ async def _start(
     if wants_default_dir(command):
         words = with_default_dir(words, plugin_dir)
     variables = {
+        CDI_DIR_VARIABLE: str(place.node(node).cdi),
         "DEVPLUG_KUBELET_ROOT": str(place.node(node).folder),
         "DEVPLUG_SANDBOX_DEV": str(place.devices),
         SANDBOX_DIR_VARIABLE: str(place.folder),

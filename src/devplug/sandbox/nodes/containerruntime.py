@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Protocol
 
 from devplug.errors import KubeletError, PluginError
+from devplug.k8s.kubelet_dir import CDI_DIR_VARIABLE
 from devplug.k8s.objects import Object, text
 from devplug.linux.notifier import within
 from devplug.linux.processes import (
@@ -29,6 +30,7 @@ from devplug.linux.processes import (
 from devplug.sandbox.nodes.containercommand import mapped, mounts_default_dir, variables_of, words_of
 from devplug.sandbox.nodes.containerlogs import Logs
 from devplug.sandbox.nodes.reaper import Reaper
+from devplug.sandbox.sandboxdir import NodeDir
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -227,9 +229,16 @@ class ProcessRuntime:
         words = words_of([filled(word, places) for word in command], order.container, own)
         if mounts_default_dir(order.pod, order.container) and wants_default_dir(command):
             words = with_default_dir(words, order.plugin_dir)
-        # The folder comes last: what a manifest says of it is a path in a container, and there is none.
-        variables = {"NODE_NAME": order.node_name, **own, "DEVPLUG_PLUGIN_DIR": str(order.plugin_dir)}
-        variables = {**self._environment(order.pod), **variables}
+        node = NodeDir(order.plugin_dir.parent)
+        # The folders come last: what a manifest says of them is a path in a container, and there is none.
+        variables = {
+            **self._environment(order.pod),
+            "NODE_NAME": order.node_name,
+            **own,
+            "DEVPLUG_PLUGIN_DIR": str(order.plugin_dir),
+            "DEVPLUG_KUBELET_ROOT": str(node.folder),
+            CDI_DIR_VARIABLE: str(node.cdi),
+        }
         return await spawn(words, output, program_environment(order.plugin_dir, variables))
 
     async def _attend(self, run: _Run) -> None:
