@@ -153,7 +153,6 @@ class QuotaExceededError(DevplugError):
         self, pod_name: str, quota: Quota, requested: Mapping[str, int], used: Mapping[str, int]
     ) -> None:
         self.pod_name = pod_name
-        self.quota_name = quota.name
         limited = {key: quota.hard[key] for key in requested}
         self.why = (
             f"exceeded quota: {quota.name}, requested: {_listed(requested)}, "

@@ -10,7 +10,6 @@ from devplug.daemon.inspection.matches import inspected, sound_resources
 from devplug.daemon.inspection.warnings import (
     NodeOwner,
     Remark,
-    device_class_findings,
     file_findings,
     folder_findings,
     host_findings,
@@ -220,16 +219,6 @@ def test_a_folder_whose_sockets_would_have_too_long_paths_is_refused_by_its_leng
     assert finding.message == (
         f"sockets in /{'x' * 66} would have paths of up to 108 bytes; Unix sockets take 107: choose another "
         "--plugin-dir"
-    )
-
-
-def test_a_name_that_a_device_class_claims_too_is_told() -> None:
-    file = reading("- {name: a.b/c, discover: {path: /dev/x}}\n- {name: a.b/d, discover: {path: /dev/y}}")
-    assert file.config is not None
-    (finding,) = device_class_findings(file.config, {"a.b/d", "a.b/e"})
-    assert finding.keys == ("resources", 1, "name")
-    assert finding.message.startswith(
-        'a DeviceClass of the cluster has the extendedResourceName "a.b/d", too; a machine can serve it'
     )
 
 

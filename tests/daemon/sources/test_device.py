@@ -50,13 +50,6 @@ def test_a_device_is_called(looks: list[tuple[list[Wanted], dict[str, str]]]) ->
         assert names.assign(seen) == called
 
 
-def test_a_name_that_two_say_is_ambiguous() -> None:
-    names = Names()
-    names.assign(TWINS[0])
-    assert names.is_ambiguous("v:p:S")
-    assert not names.is_ambiguous("v:p:T")
-
-
 def test_a_device_that_imitates_anothers_place_does_not_get_its_name() -> None:
     names = Names()
     names.assign([Wanted("/sys/2", "v:p@2", "v:p@2")])

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from devplug.daemon.config.tree import Finding
-from devplug.daemon.placement import claimed_twice
 from devplug.devices import HealthState
 from devplug.errors import quoted
 from devplug.wire.values import LIST_LIMIT_BYTES, list_size_bytes
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 __all__ = [
     "NodeOwner",
     "Remark",
-    "device_class_findings",
     "file_findings",
     "folder_findings",
     "host_findings",
@@ -223,21 +221,6 @@ def folder_findings(plugin_dir: str, limit_bytes: int) -> Iterator[Finding]:
             f"{limit_bytes}: choose another --plugin-dir"
         )
         yield Finding((), message)
-
-
-def device_class_findings(config: Config, extended_resource_names: Collection[str]) -> Iterator[Finding]:
-    """Yield resources that a DeviceClass of the cluster claims, too (KEP-5004).
-
-    `extended_resource_names` are those in the field `extendedResourceName` of all DeviceClasses.
-    """
-    twice = claimed_twice((resource.name for resource in config.resources), extended_resource_names)
-    for index, resource in enumerate(config.resources):
-        if resource.name in twice:
-            message = (
-                f"a DeviceClass of the cluster has the extendedResourceName {quoted(resource.name)}, too; a "
-                "machine can serve it in one way only: rename one, or choose machines with nodeNames"
-            )
-            yield Finding(("resources", index, "name"), message)
 
 
 # ── what this machine makes of it ─────────────────────────────────────────────────────────────────

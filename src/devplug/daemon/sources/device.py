@@ -166,10 +166,6 @@ class Names(Struct):
         self._present = frozenset(assigned)
         return assigned
 
-    def is_ambiguous(self, preferred: str) -> bool:
-        """Whether two devices with this preferred ID were ever present at the same time."""
-        return preferred in self._ambiguous
-
     def _new_name(self, one: Wanted, taken: Mapping[str, str]) -> str:
         choices = one.choices()[1 if one.preferred in self._ambiguous else 0 :]
         # Only USB devices that imitate each other's places get as far as a number.
