@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from devplug.devices import Device
     from devplug.k8s.objects import Object
 
-__all__ = ["PoolEntries"]
+__all__ = ["LogOnce", "PoolEntries"]
 
 DEVICES_AT_ONCE: Final = 500
 """How many devices are looked at between two turns of the loop."""
