@@ -35,7 +35,7 @@ class Times:
     slices_seconds: float = 30.0
     """How long a driver has to publish, or to publish again."""
     republish_limit_seconds: float = 5.0
-    """How soon wiped slices should be back."""
+    """How soon wiped slices should be back, and all slices of a start there."""
     silence_seconds: float = 10.0
     """How long a plugin is watched where nothing changes."""
     slow_kubelet_seconds: float = 10.5

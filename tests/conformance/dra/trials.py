@@ -21,6 +21,7 @@ from tests.conformance.dra.right_driver import RightDriver
 
 TIMES: Final = Times(
     start_seconds=60.0,
+    dial_seconds=30.0,
     answer_seconds=60.0,
     options_limit_seconds=30.0,
     claim_limit_seconds=60.0,

@@ -317,7 +317,7 @@ class DriverRun:
             for folder in (registry, root / "kubelet" / "plugins", root / "cdi"):
                 folder.mkdir(parents=True)
             async with (
-                scripted_dra_kubelet(registry) as kubelet,
+                scripted_dra_kubelet(registry, self.times.dial_seconds) as kubelet,
                 self.open_api(NODE, kubelet.notify) as api,
                 watched_cdi_folder(root / "cdi") as cdi,
             ):

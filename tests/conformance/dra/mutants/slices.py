@@ -32,7 +32,7 @@ class PublishesForAllNodes(Mutant):
         return f"fieldSelector=spec.driver%3D{self.name}"
 
 
-@fails("DRA22")
+@fails("DRA22", republish_limit_seconds=0.3)
 class CountsItsSlicesWrong(Mutant):
     """Says that there are two slices, and writes one."""
 

@@ -102,7 +102,7 @@ async def names_its_node(bed: DriverBed) -> None:
 async def has_complete_pools(bed: DriverBed) -> None:
     """Wait a moment for the last slice, then count."""
     slices = _published(bed)
-    await bed.kubelet.until(lambda: not count_faults(bed.slices()), bed.times.settle_seconds)
+    await bed.kubelet.until(lambda: not count_faults(bed.slices()), bed.times.republish_limit_seconds)
     slices = bed.slices() or slices
     if faults := count_faults(slices):
         raise FailedError(summary(faults))
@@ -343,7 +343,7 @@ async def keeps_names_over_a_restart(bed: DriverBed) -> None:
     bed.wipe()
     await bed.launch()
     await bed.wait_ready(bed.times.start_seconds)
-    await bed.kubelet.until(lambda: len(bed.devices()) >= len(before), bed.times.settle_seconds)
+    await bed.kubelet.until(lambda: len(bed.devices()) >= len(before), bed.times.republish_limit_seconds)
     after = [(one.pool, one.name) for one in bed.devices()]
     if after != before:
         changed = sorted({*after} ^ {*before})

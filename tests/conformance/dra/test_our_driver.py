@@ -1,0 +1,84 @@
+"""Our own drivers are right ones: of a description and of code, neither fails a check that applies to it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from devplug.conformance.dra import DriverSubject, judge_driver
+from devplug.conformance.dra.checks import all_driver_checks
+from devplug.conformance.runner import ARRIVAL
+from devplug.conformance.verdicts import Check, Outcome, Verdict
+from devplug.sandbox.scripted_api_server import scripted_api_server
+from tests.conformance.dra.trials import TIMES
+from tests.conformance.trials import ROOT, told
+
+DESCRIPTION: Final = """
+version: 1
+driver: devices.example.com
+resources:
+  - name: example.com/ours
+    serve: dra
+    discover: {static: {ids: [a, b, c, d, broken]}}
+    expose:
+      mounts: [{hostPath: /usr/share, containerPath: /usr/share/ours, readOnly: true}]
+      env: {OURS: "{ids}"}
+    health:
+      - exec: {command: [/bin/sh, -c, 'test "$0" != broken', "{id}"]}
+        period: 1m
+"""
+
+CODED: Final = DriverSubject(
+    (sys.executable, "-m", "tests.conformance.dra.coded_driver"), {"PYTHONPATH": str(ROOT)}
+)
+
+NOT_OURS: Final = {"DRA43"}
+"""A device that several claims share at once is published once for each."""
+
+OF_EITHER: Final = {ARRIVAL, "claims"}
+"""The lanes in which a driver in code is tried by day: behind its devices it is that of a description."""
+
+
+def described(folder: Path) -> DriverSubject:
+    """Return `devplug run` as it is, with a description of four devices and a broken one."""
+    file = folder / "devplug.yaml"
+    file.write_text(DESCRIPTION)
+    options = ("--kubelet-root", "{root}", "--cdi-dir", "{cdi}")
+    return DriverSubject((sys.executable, "-m", "devplug", "run", "-c", str(file), *options))
+
+
+def on_one_start(one: Check) -> Check:
+    """Return a check in the lane of all that bear one another: a driver starts less often."""
+    return one if one.fresh or one.lane == ARRIVAL else replace(one, lane="one start")
+
+
+async def judged(subject: DriverSubject, checks: Sequence[Check]) -> Sequence[Verdict]:
+    """Judge with limits that no right driver comes near, however busy the machine."""
+    return await judge_driver(subject, checks, times=TIMES, open_api=scripted_api_server, jobs=2)
+
+
+def hold(verdicts: Sequence[Verdict]) -> None:
+    """Hold verdicts against what is known of ours: nothing fails, and only what they have not is skipped."""
+    assert {one.check.id for one in verdicts if one.outcome is Outcome.SKIPPED} <= NOT_OURS, told(verdicts)
+    assert [one for one in verdicts if one.outcome is Outcome.FAILED] == [], told(verdicts)
+
+
+@pytest.mark.timeout(300)
+async def test_a_described_driver_fails_no_check(tmp_path: Path) -> None:
+    hold(await judged(described(tmp_path), list(map(on_one_start, all_driver_checks()))))
+
+
+@pytest.mark.timeout(300)
+async def test_a_driver_in_code_fails_no_check_of_registration_and_claims() -> None:
+    hold(await judged(CODED, [one for one in all_driver_checks() if one.lane in OF_EITHER]))
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+async def test_a_driver_in_code_fails_no_check() -> None:
+    hold(await judged(CODED, all_driver_checks()))
