@@ -19,7 +19,7 @@ from devplug.cli.run import run
 from torture.daemons import config_text
 
 # What each would load by itself after the fork.
-import devplug.daemon.sources.static  # isort: skip # noqa: F401
+import devplug.daemon.sources.kinds  # isort: skip # noqa: F401
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

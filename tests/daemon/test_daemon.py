@@ -12,7 +12,7 @@ from devplug.daemon.config.selectors import StaticSelector
 from devplug.daemon.placement import placement_of
 from devplug.daemon.service import serve_config
 from devplug.daemon.sources.device import HostDevice
-from devplug.daemon.sources.static import StaticSource
+from devplug.daemon.sources.kinds import StaticSource
 from devplug.kubelet.kubelet import Kubelet
 from devplug.plugin.drivers import NODE_NAME_VARIABLE
 from tests.daemon.hosts import config

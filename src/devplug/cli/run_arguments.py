@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final, cast
 
 import click
 
-from devplug.cli.daemon_start import start_daemon
 from devplug.cli.machine import pod_resources_socket
 from devplug.cli.options import plugin_folder, settings_of
 from devplug.cli.run_options import RUN_OPTIONS, RunOptions
+from devplug.cli.startup import start_daemon
 
 if TYPE_CHECKING:
     from devplug.logs import Form

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
     import click
 
-__all__ = ["LazyCommands", "do_without_openssl", "uncollected"]
+    from devplug.cli.run_options import RunOptions
+
+__all__ = ["LazyCommands", "do_without_openssl", "start_daemon", "uncollected"]
 
 
 @contextmanager
@@ -43,6 +45,27 @@ def do_without_openssl() -> None:
     modules = cast("dict[str, ModuleType | None]", sys.modules)
     for name in ("ssl", "_hashlib"):
         modules.setdefault(name, None)
+
+
+def start_daemon(options: RunOptions) -> int:
+    """Serve a configuration until a signal; return the exit code."""
+    with uncollected():
+        from devplug.k8s.account import may_have_account
+
+        # Where the labels of this Node may be asked for, now or after an edit, the API server speaks TLS.
+        if not may_have_account():
+            do_without_openssl()
+        from devplug.cli.run import run
+    return run(
+        options.config,
+        options.plugin_dir,
+        options.pod_resources,
+        cdi_dir=options.cdi_dir,
+        listen=options.listen,
+        log_level=options.log_level,
+        log_format=options.log_format,
+        kube_events=options.kube_events,
+    )
 
 
 class LazyCommands(MutableMapping[str, "click.Command"]):

@@ -19,8 +19,7 @@ from devplug.daemon.container_response import (
     found_name,
     missing_node_of,
 )
-from devplug.daemon.device_attributes import attributes_of
-from devplug.daemon.sources.device import HostDevice
+from devplug.daemon.sources.device import HostDevice, attributes_of
 from devplug.devices import Device, Health, HealthState
 from devplug.errors import PluginError
 from devplug.status import DeviceStatus, health_word

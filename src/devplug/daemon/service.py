@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from devplug.cdi.files import CDI_FOLDER
 from devplug.daemon.cdi.spec_files import CdiFolder
+from devplug.daemon.config.loader import decode_device_config
 from devplug.daemon.config_file import ConfigFile
 from devplug.daemon.context import DaemonContext
 from devplug.daemon.daemon import Daemon
@@ -31,14 +32,13 @@ from devplug.plugin.serving import pages_at, served
 from devplug.plugin.takeover_detector import FIRST_RENEWAL_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Collection, Mapping
     from pathlib import Path
 
     from devplug.daemon.config.types import Config
     from devplug.daemon.reporter import Reporter
     from devplug.daemon.resource import ConfiguredPlugin
     from devplug.devices import StrPath
-    from devplug.driver.parameters import DeviceConfig
     from devplug.holders.held_device import Difference
     from devplug.metrics.probes import Probes
     from devplug.plugin.serving import Serving
@@ -217,13 +217,6 @@ class _Probes:
         return await self._pages.answer(request)
 
 
-def _decoded(content: Mapping[str, object], /) -> tuple[DeviceConfig, Sequence[str]]:
-    """Read the parameters of a claim; what reads them is loaded with the first that has some."""
-    from devplug.daemon.device_config import decode_device_config
-
-    return decode_device_config(content)
-
-
 @asynccontextmanager
 async def serve_config(
     config: Config,
@@ -248,7 +241,7 @@ async def serve_config(
     Raises what `devplug.serve` raises.
     """
     async with (
-        served(plugin_dir=plugin_dir, decode=_decoded, cdi_folder=cdi_folder) as serving,
+        served(plugin_dir=plugin_dir, decode=decode_device_config, cdi_folder=cdi_folder) as serving,
         asyncio.TaskGroup() as group,
     ):
         memory = serving.folder / LOCK_FOLDER

@@ -22,7 +22,7 @@ from devplug.kubelet.settings import KubeletSettings
 from devplug.kubelet.topology import NodeHardware, NumaNode
 from devplug.linux.inotify import until_absent
 from devplug.sandbox.api.watchlog import ChangeType
-from devplug.sandbox.authorization.default_roles import make_default_roles
+from devplug.sandbox.authorization.rbac import make_default_roles
 from devplug.sandbox.authorization.tokens import pod_user, signed
 from devplug.sandbox.control import Control
 from devplug.sandbox.controllers.daemonset import DaemonSetController

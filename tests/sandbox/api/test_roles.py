@@ -8,7 +8,7 @@ import pytest
 
 from devplug.sandbox.api.errors import StatusError
 from devplug.sandbox.api.kinds import known
-from devplug.sandbox.authorization.default_roles import make_default_roles
+from devplug.sandbox.authorization.rbac import make_default_roles
 from devplug.sandbox.registry import NAMESPACES, Registry
 
 GROUP = "rbac.authorization.k8s.io"

@@ -10,7 +10,7 @@ import pytest
 
 from devplug.k8s.objects import text
 from devplug.sandbox.api.kinds import known
-from devplug.sandbox.authorization.default_roles import make_default_roles
+from devplug.sandbox.authorization.rbac import make_default_roles
 from devplug.sandbox.registry import RESOURCE_CLAIMS, RESOURCE_SLICES, SERVICE_ACCOUNTS
 from tests.golden.permissions import CLAIMS, DRIVER, SLICES, claim, device_slice, status
 from tests.sandbox.server.beds import Kubectl, Server, registry_of_test, served

@@ -1,27 +1,31 @@
-"""The loader of the configuration: a file's text to a `Config`, or to a `ConfigError` with every problem."""
+"""The loader of the configuration: a file's text to a `Config`, or to a `ConfigError` with every problem.
 
-from __future__ import annotations
+The parameters of a DeviceConfig are read in the same way: strictly, with every problem.
+"""
 
-from typing import TYPE_CHECKING, Final, cast
+# Without `from __future__ import annotations`: msgspec would evaluate every text at each start.
 
-from msgspec import Struct
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Final, Literal, cast
 
-from devplug.daemon.config.decoder import Leaf, decode
+from msgspec import Meta, Struct
+
+from devplug.daemon.config.decoder import Decoded, Leaf, decode
 from devplug.daemon.config.document import parse_document
 from devplug.daemon.config.rules import rule_findings
+from devplug.daemon.config.selectors import NO_TEXTS, Section
 from devplug.daemon.config.suggestions import SUGGESTIONS
 from devplug.daemon.config.templates import Template, parse_template
-from devplug.daemon.config.types import Config
+from devplug.daemon.config.tree import Document, Finding, Keys
+from devplug.daemon.config.types import Config, Permissions
 from devplug.errors import ConfigError, Problem, quoted
 from devplug.k8s.resource_names import ResourceName, resource_name_fault
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from devplug.driver.parameters import DeviceConfig
 
-    from devplug.daemon.config.decoder import Decoded
-    from devplug.daemon.config.tree import Document, Finding, Keys
-
-__all__ = ["DEVICE_ROOTS", "ConfigReading", "load", "read"]
+__all__ = ["DEVICE_ROOTS", "ConfigReading", "DeviceConfigSection", "decode_device_config", "load", "read"]
 
 DEVICE_ROOTS: Final = ("/dev", "/run", "/tmp")  # noqa: S108 -- only looked at, never written
 """The folders below which device nodes may be: the usual one, and those where programs make their own."""
@@ -93,3 +97,37 @@ def _is_about_made_up(finding: Finding, decoded: Decoded) -> bool:
 
 def _is_made_up(keys: Keys, decoded: Decoded) -> bool:
     return any(keys[:length] in decoded.unusable for length in range(len(keys) + 1))
+
+
+# ── the parameters of a DeviceConfig ──────────────────────────────────────────────────────────────
+
+
+class DeviceConfigSection(Section, frozen=True, kw_only=True):
+    """What a DeviceClass or a ResourceClaim configures, as opaque parameters for our driver."""
+
+    api_version: Annotated[
+        Literal["devplug.io/v1"], Meta(description="Version of this format: devplug.io/v1.")
+    ]
+    kind: Annotated[Literal["DeviceConfig"], Meta(description="DeviceConfig.")]
+    permissions: Annotated[
+        Permissions | None,
+        Meta(description="What the container may do; a claim can only take away. Default: as it is."),
+    ] = None
+    env: Annotated[Mapping[str, str], Meta(description="Further environment variables. Default: none.")] = (
+        NO_TEXTS
+    )
+    container_path: Annotated[
+        str | None,
+        Meta(description="Path in the container; one that ends in / is a folder. Default: as it is."),
+    ] = None
+
+
+def decode_device_config(content: Mapping[str, object]) -> tuple["DeviceConfig", Sequence[str]]:
+    """Return what is configured, and all that is wrong, each as `KEY: MESSAGE`."""
+    from devplug.driver.parameters import DeviceConfig  # most daemons serve no claims
+
+    document = parse_document(json.dumps(content))
+    decoded = decode(document, DeviceConfigSection, {}, {})
+    section = cast("DeviceConfigSection", decoded.value)
+    config = DeviceConfig(section.permissions, env=section.env, container_path=section.container_path)
+    return config, [str(problem) for problem in sorted({*document.problems, *decoded.problems})]

@@ -5,14 +5,23 @@ A source is imported when a resource needs it: a machine uses one or two, and ea
 
 from __future__ import annotations
 
+import asyncio
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
+from devplug.daemon.sources.device import HostDevice
+
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from devplug.daemon.config.selectors import StaticSelector
     from devplug.daemon.config.types import Resource
     from devplug.daemon.sources.device import Source
     from devplug.daemon.sources.host import Host
 
-__all__ = ["RESYNC_SECONDS", "source_of"]
+__all__ = ["RESYNC_SECONDS", "StaticSource", "source_of"]
 
 RESYNC_SECONDS = 30.0
 """The time between two scans of a source without an event."""
@@ -52,6 +61,27 @@ def source_of(resource: Resource, host: Host) -> Source:
 
             return NvidiaSource(resource.name, discover.nvidia, *rest)
         case "static" | "":
-            from devplug.daemon.sources.static import StaticSource
-
             return StaticSource(discover.static)
+
+
+class StaticSource(Struct, frozen=True):
+    """The source `static`: devices without hardware, by the IDs in the file; they are always present."""
+
+    selectors: tuple[StaticSelector, ...]
+
+    async def looks(self) -> AsyncGenerator[tuple[HostDevice, ...], None]:
+        """Yield the one list there is, then nothing for ever."""
+        yield self.look()
+        await asyncio.Event().wait()
+
+    def look(self) -> tuple[HostDevice, ...]:
+        """Return the devices, sorted by name."""
+        numa_nodes: dict[str, int] = {}
+        for selector in self.selectors:
+            numa_nodes.update({id_: selector.numa_nodes.get(id_, -1) for id_ in selector.ids})
+        return tuple(
+            HostDevice(id_, (), numa_node, MappingProxyType({"numaNode": numa_node}))
+            if numa_node >= 0
+            else HostDevice(id_)
+            for id_, numa_node in sorted(numa_nodes.items())
+        )

@@ -2,7 +2,10 @@
 
 `types` has the notation. Names and types are those of Kubernetes 1.36 (apimachinery
 pkg/apis/meta/v1/types.go and types.go of api/core/v1, api/apps/v1, api/coordination/v1, api/events/v1,
-api/authentication/v1, api/authorization/v1 and api/rbac/v1).
+api/authentication/v1, api/authorization/v1, api/rbac/v1 and api/resource/v1).
+
+The tables of Dynamic Resource Allocation also tell how a field is written that has the zero value of its
+type: `?` is a pointer, which may hold it, `!` and `+` are always written, and all others are left out.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ __all__ = [
     "META",
     "NODES",
     "RBAC",
+    "RESOURCE",
 ]
 
 
@@ -218,4 +222,83 @@ RBAC: Final[Mapping[str, str]] = {
     "ClusterRoleBinding": "*TypeMeta metadata:ObjectMeta subjects:[Subject] roleRef!:RoleRef",
     "RoleRef": "apiGroup! kind! name!",
     "Subject": "kind! apiGroup name! namespace",
+}
+
+RESOURCE: Final[Mapping[str, str]] = {
+    "ResourceSlice": "*TypeMeta metadata:ObjectMeta spec!:ResourceSliceSpec",
+    "ResourceSliceSpec": """
+        driver! pool!:ResourcePool nodeName? nodeSelector?:NodeSelector allNodes?:bool devices:[Device]
+        perDeviceNodeSelection?:bool sharedCounters:[CounterSet]
+    """,
+    "CounterSet": "name! counters!:{Counter}",
+    "ResourcePool": "name! generation!:int64 resourceSliceCount!:int64",
+    "Device": """
+        name! attributes:{DeviceAttribute} capacity:{DeviceCapacity}
+        consumesCounters:[DeviceCounterConsumption] nodeName? nodeSelector?:NodeSelector allNodes?:bool
+        taints:[DeviceTaint] bindsToNode?:bool bindingConditions:[string] bindingFailureConditions:[string]
+        allowMultipleAllocations?:bool nodeAllocatableResourceMappings:{NodeAllocatableResourceMapping}
+    """,
+    "NodeAllocatableResourceMapping": "capacityKey? allocationMultiplier?:Quantity",
+    "DeviceCounterConsumption": "counterSet! counters!:{Counter}",
+    "DeviceCapacity": "value!:Quantity requestPolicy?:CapacityRequestPolicy",
+    "Counter": "value!:Quantity",
+    "CapacityRequestPolicy": """
+        default+:Quantity validValues:[Quantity] validRange?:CapacityRequestPolicyRange
+    """,
+    "CapacityRequestPolicyRange": "min!?:Quantity max?:Quantity step?:Quantity",
+    "DeviceAttribute": """
+        int?:int64 bool?:bool string? version? ints:[int64] bools:[bool] strings:[string] versions:[string]
+    """,
+    "DeviceTaint": "key! value effect!:DeviceTaintEffect timeAdded?:Time",
+    "resource.ResourceClaim": """
+        *TypeMeta metadata:ObjectMeta spec!:ResourceClaimSpec status:ResourceClaimStatus
+    """,
+    "ResourceClaimSpec": "devices:DeviceClaim",
+    "DeviceClaim": """
+        requests+:[DeviceRequest] constraints:[DeviceConstraint] config:[DeviceClaimConfiguration]
+    """,
+    "DeviceRequest": "name! exactly?:ExactDeviceRequest firstAvailable:[DeviceSubRequest]",
+    "ExactDeviceRequest": """
+        deviceClassName! selectors:[DeviceSelector] allocationMode:DeviceAllocationMode count:int64
+        adminAccess?:bool tolerations:[DeviceToleration] capacity?:CapacityRequirements
+    """,
+    "DeviceSubRequest": """
+        name! deviceClassName! selectors:[DeviceSelector] allocationMode:DeviceAllocationMode count:int64
+        tolerations:[DeviceToleration] capacity?:CapacityRequirements
+    """,
+    "CapacityRequirements": "requests:{Quantity}",
+    "DeviceSelector": "cel?:CELDeviceSelector",
+    "CELDeviceSelector": "expression!",
+    "DeviceConstraint": "requests:[string] matchAttribute? distinctAttribute?",
+    "DeviceClaimConfiguration": "requests:[string] *DeviceConfiguration",
+    "DeviceConfiguration": "opaque?:OpaqueDeviceConfiguration",
+    "OpaqueDeviceConfiguration": "driver! parameters!:RawExtension",
+    "DeviceToleration": """
+        key operator:DeviceTolerationOperator value effect:DeviceTaintEffect tolerationSeconds?:int64
+    """,
+    "ResourceClaimStatus": """
+        allocation?:AllocationResult reservedFor:[ResourceClaimConsumerReference]
+        devices:[AllocatedDeviceStatus]
+    """,
+    "ResourceClaimConsumerReference": "apiGroup resource! name! uid!:UID",
+    "AllocationResult": "devices:DeviceAllocationResult nodeSelector?:NodeSelector allocationTimestamp?:Time",
+    "DeviceAllocationResult": """
+        results:[DeviceRequestAllocationResult] config:[DeviceAllocationConfiguration]
+    """,
+    "DeviceRequestAllocationResult": """
+        request! driver! pool! device! adminAccess?:bool tolerations:[DeviceToleration]
+        bindingConditions:[string] bindingFailureConditions:[string] shareID?:UID
+        consumedCapacity:{Quantity}
+    """,
+    "DeviceAllocationConfiguration": "source!:AllocationConfigSource requests:[string] *DeviceConfiguration",
+    "DeviceClass": "*TypeMeta metadata:ObjectMeta spec!:DeviceClassSpec",
+    "DeviceClassSpec": "selectors:[DeviceSelector] config:[DeviceClassConfiguration] extendedResourceName?",
+    "DeviceClassConfiguration": "*DeviceConfiguration",
+    "ResourceClaimTemplate": "*TypeMeta metadata:ObjectMeta spec!:ResourceClaimTemplateSpec",
+    "ResourceClaimTemplateSpec": "metadata:ObjectMeta spec!:ResourceClaimSpec",
+    "AllocatedDeviceStatus": """
+        driver! pool! device! shareID? conditions+:[Condition] data?:RawExtension
+        networkData?:NetworkDeviceData
+    """,
+    "NetworkDeviceData": "interfaceName ips:[string] hardwareAddress",
 }

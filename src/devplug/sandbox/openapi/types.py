@@ -2,7 +2,7 @@
 
 The tables of fields are written as `name! image args:[string] limits:{Quantity} *ProbeHandler`: words apart
 by spaces, each a field's name, `!` if it has to be there, `?` if it is a pointer and `+` if it is written
-when it is empty too (only `resourcefields` tells of these two), `:` and its type, `[…]` for a list of that
+when it is empty too (only `RESOURCE` tells of these two), `:` and its type, `[…]` for a list of that
 type and `{…}` for a map of texts to it. Without a type it is a text. `*Type` stands for the fields of another
 type, which has no place of its own in an object (a Go struct's embedded one).
 
@@ -28,9 +28,9 @@ from devplug.sandbox.openapi.objectfields import (
     META,
     NODES,
     RBAC,
+    RESOURCE,
 )
 from devplug.sandbox.openapi.podfields import CONTAINERS, POD_STATUSES, PODS, VOLUMES
-from devplug.sandbox.openapi.resourcefields import RESOURCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

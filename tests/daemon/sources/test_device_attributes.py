@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from devplug.attributes import attribute_faults
-from devplug.daemon.device_attributes import attributes_of
 from devplug.daemon.device_list import DeviceList, ScanResult
-from devplug.daemon.sources.device import HostDevice
+from devplug.daemon.sources.device import HostDevice, attributes_of
 from devplug.driver.device_entries import device_entry
 from tests.daemon.hosts import needs_mknod, resource
 from tests.daemon.machines import Machine, machine_with_usb

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.daemon.device_config import decode_device_config
+from devplug.daemon.config.loader import decode_device_config
 from devplug.driver.parameters import API_VERSION, KIND, DeviceConfig
 
 HEAD = {"apiVersion": API_VERSION, "kind": KIND}
