@@ -11,7 +11,7 @@ import hashlib
 import os
 import posixpath
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -235,6 +235,7 @@ class Device:
     `numa_nodes` are kernel node numbers; -1 means none, as in sysfs. `device_nodes` are what the default
     `allocate` gives to the container. `attributes` are for templates and for claims, which select by them:
     bools, integers of 64 bits, texts and `devplug.Version`s. A ResourceSlice takes 31 (docs/dra.md).
+    `share_of` names what several devices are equal shares of; to claims they are one device with shares.
     """
 
     id: str
@@ -242,6 +243,7 @@ class Device:
     numa_nodes: tuple[int, ...]
     device_nodes: tuple[DeviceNode, ...]
     attributes: Mapping[str, Any] = field(hash=False)
+    share_of: str
 
     def __init__(
         self,
@@ -251,11 +253,14 @@ class Device:
         numa_nodes: Iterable[int] = (),
         device_nodes: Iterable[DeviceNode | StrPath] = (),
         attributes: Mapping[str, AttributeValue] = _NO_ITEMS,
+        share_of: str = "",
     ) -> None:
         """Validate; raises `PluginError` naming every fault."""
         faults: list[str] = []
         if fault := device_id_fault(id):
             faults.append(f"device ID {quoted(id)} {fault}")
+        if share_of and (fault := device_id_fault(share_of)):
+            faults.append(f"device {quoted(id)}: share_of {quoted(share_of)} {fault}")
         faults += [f"device {quoted(id)}: {fault}" for fault in attribute_faults(attributes)]
         if not _is_health(health):
             faults.append(f"device {quoted(id)}: health {quoted(health)} is not a devplug.Health")
@@ -280,16 +285,11 @@ class Device:
         object.__setattr__(self, "numa_nodes", tuple(sorted(set(numa) - {-1})))
         object.__setattr__(self, "device_nodes", tuple(nodes))
         object.__setattr__(self, "attributes", _frozen(attributes))
+        object.__setattr__(self, "share_of", share_of)
 
     def with_health(self, health: Health) -> Device:
         """Return this device with another health."""
-        return Device(
-            self.id,
-            health=health,
-            numa_nodes=self.numa_nodes,
-            device_nodes=self.device_nodes,
-            attributes=self.attributes,
-        )
+        return replace(self, health=health)
 
 
 def _text_faults(what: str, items: Mapping[str, str]) -> Iterator[str]:

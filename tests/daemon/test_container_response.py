@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from devplug.daemon.config.types import Resource
 from devplug.daemon.container_response import (
@@ -44,6 +45,19 @@ def advertised(one: Resource, *known: KnownDevice | HostDevice) -> list[Device]:
     listing.known = {k.found.name: k for k in known if isinstance(k, KnownDevice)}
     found = [k for k in known if not isinstance(k, KnownDevice)]
     return list(listing.update(ScanResult(found, now=5.0)))
+
+
+def test_to_claims_replicas_are_shares_of_one_device_where_a_container_may_have_one() -> None:
+    """D86: a request gets a device once, so two replicas in one container have to be two devices."""
+
+    def share_of(rest: str, serve: Literal["dra", "devicePlugin"] = "dra") -> set[str]:
+        served = replace(serving(rest), serve=serve)
+        return {one.share_of for one in advertised(served, tty(0))}
+
+    assert share_of("share: {replicas: 2, maxPerContainer: 1}") == {"tty0"}
+    others = "share: {replicas: 2}", "share: {replicas: 2, maxPerContainer: 2}", "share: {maxPerContainer: 1}"
+    assert [share_of(one) for one in others] == [{""}] * 3
+    assert share_of("share: {replicas: 2, maxPerContainer: 1}", "devicePlugin") == {""}
 
 
 # ── what is advertised ────────────────────────────────────────────────────────────────────────────

@@ -125,7 +125,10 @@ class _Old:
             if self._cluster.version == "v1beta1":
                 assert {*one} == {"name", "basic"}
                 content = {"name": one["name"], **content["basic"]}
-            devices.append({key: value for key, value in content.items() if key not in self._cluster.dropped})
+            kept = {key: value for key, value in content.items() if key not in self._cluster.dropped}
+            if "allowMultipleAllocations" in self._cluster.dropped and "capacity" in kept:
+                kept["capacity"] = {key: {"value": one["value"]} for key, one in kept["capacity"].items()}
+            devices.append(kept)
         spec: Any = written["spec"]
         return {**written, "apiVersion": "resource.k8s.io/v1", "spec": {**spec, "devices": devices}}
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug import Device, Health, Version
 from devplug.attributes import AttributeValue
 from devplug.driver.device_entries import device_attributes, device_entry
+from devplug.driver.device_names import device_name
 from devplug.k8s.objects import Object, maps
 from devplug.sandbox.api.resource.slices import slice_errors
 
@@ -50,12 +53,18 @@ def taken(attributes: dict[str, AttributeValue]) -> dict[str, object]:
     return device_attributes(DRIVER, RESOURCE, attributes)[0]
 
 
-@given(st.dictionaries(NAMES, VALUES, max_size=40), HEALTHS, st.booleans())
+@given(
+    st.dictionaries(NAMES, VALUES, max_size=40),
+    HEALTHS,
+    st.booleans(),
+    st.integers(0, 3) | st.integers(0, 2000),
+)
 def test_the_api_server_takes_every_entry(
-    attributes: dict[str, AttributeValue], health: Health, evicts: bool
+    attributes: dict[str, AttributeValue], health: Health, evicts: bool, shares: int
 ) -> None:
-    """D42–D45: a device that it refuses would cost the whole slice."""
-    entry = device_entry(DRIVER, RESOURCE, Device("a", attributes=attributes, health=health), evicts=evicts)
+    """D42–D47: a device that it refuses would cost the whole slice."""
+    device = Device("a", attributes=attributes, health=health, share_of="b")
+    entry = device_entry(DRIVER, RESOURCE, device, shares=shares, evicts=evicts)
     assert [*slice_errors(slice_of(entry.content), None)] == []
 
 
@@ -103,3 +112,22 @@ def test_an_unhealthy_device_has_a_taint_that_says_why() -> None:
 
 def test_a_device_of_unknown_health_has_no_taint() -> None:
     assert "taints" not in device_entry(DRIVER, RESOURCE, Device("a", health=Health.unknown("x"))).content
+
+
+def test_what_is_shared_out_has_as_many_shares_as_devices_stand_for_it() -> None:
+    """D86: who asks for no capacity takes the default, and who asks for less takes the least."""
+    entry = device_entry(DRIVER, RESOURCE, Device("a::0", share_of="a"), shares=4).content
+    assert entry["name"] == device_name(RESOURCE, "a")
+    assert entry["allowMultipleAllocations"] is True
+    assert entry["capacity"] == {
+        "shares": {
+            "value": "4",
+            "requestPolicy": {"default": "1", "validRange": {"min": "1", "step": "1"}},
+        }
+    }
+
+
+def test_a_number_of_shares_is_written_as_the_api_server_tells_it() -> None:
+    """Else it would be another number at each look."""
+    entry: Any = device_entry(DRIVER, RESOURCE, Device("a::0", share_of="a"), shares=1000).content
+    assert entry["capacity"]["shares"]["value"] == "1k"

@@ -189,10 +189,17 @@ def with_room_for_replicas(found: HostDevice, replicas: int) -> HostDevice:
 def devices_of(
     found: HostDevice, resource: Resource, health: Health, attributes: Mapping[str, AttributeValue]
 ) -> tuple[Device, ...]:
-    """Return what is advertised of a found device: itself, or each of its replicas."""
+    """Return what is advertised of a found device: itself, or each of its replicas.
+
+    A request of a claim gets a device once, whatever shares it has (dra.md D86). So to claims the replicas
+    are shares of one device only where a container may have one of them.
+    """
     numa_nodes = () if found.numa_node is None else (found.numa_node,)
+    share = resource.share
+    is_one_device = resource.serve == "dra" and share.replicas > 1 and share.max_per_container == 1
+    share_of = found.name if is_one_device else ""
     return tuple(
-        Device(id_, health=health, numa_nodes=numa_nodes, attributes=attributes)
+        Device(id_, health=health, numa_nodes=numa_nodes, attributes=attributes, share_of=share_of)
         for id_ in device_ids(found.name, resource.share.replicas)
     )
 

@@ -1,4 +1,4 @@
-"""The entry of a device in a ResourceSlice: its name, its attributes and its taint, in the form of v1. Pure.
+"""The entry of a device in a ResourceSlice: name, attributes, shares and taint, in the form of v1. Pure.
 
 Limits and rules are the API server's (resource/v1 types.go, validation.go; dra.md D42–D46). What they refuse
 would cost all devices of the slice, so it is left out here, and said.
@@ -15,6 +15,7 @@ from devplug.attributes import TEXT_LIMIT_BYTES, Version
 from devplug.devices import HealthState
 from devplug.dra.taints import NO_EXECUTE, NO_SCHEDULE
 from devplug.driver.device_names import device_name, resource_value
+from devplug.k8s.quantity import Quantity, canonical
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,15 +24,28 @@ if TYPE_CHECKING:
     from devplug.devices import Device, Health
     from devplug.k8s.objects import Object
 
-__all__ = ["RESOURCE_ATTRIBUTE", "UNHEALTHY_TAINT", "DeviceEntry", "device_attributes", "device_entry"]
+__all__ = [
+    "RESOURCE_ATTRIBUTE",
+    "SHARES",
+    "UNHEALTHY_TAINT",
+    "DeviceEntry",
+    "device_attributes",
+    "device_entry",
+    "shared_example",
+]
 
 RESOURCE_ATTRIBUTE: Final = "resource"
 """The attribute that every device has, in the driver's domain: `device_names.resource_value`."""
+
+SHARES: Final = "shares"
+"""The capacity of a device that several claims may use at once: how many."""
 
 UNHEALTHY_TAINT: Final = "devplug.io/unhealthy"
 """The key of an unhealthy device's taint; its value is the reason, as far as a label value can say it."""
 
 ATTRIBUTES_LIMIT: Final = 32
+"""The most attributes and capacities of a device."""
+
 _NAME_LIMIT: Final = 32
 _DOMAIN_LIMIT: Final = 63
 _VALUE_LIMIT: Final = 63
@@ -49,10 +63,20 @@ class DeviceEntry(Struct, frozen=True):
     """The attributes that are left out, each with why."""
 
 
-def device_entry(driver: str, resource_name: str, device: Device, *, evicts: bool = False) -> DeviceEntry:
-    """Return the entry of a resource's device; with `evicts` the taint also ends pods that have it."""
-    attributes, dropped = device_attributes(driver, resource_name, device.attributes)
-    content: Object = {"name": device_name(resource_name, device.id), "attributes": attributes}
+def device_entry(
+    driver: str, resource_name: str, device: Device, *, shares: int = 0, evicts: bool = False
+) -> DeviceEntry:
+    """Return the entry of a resource's device; with `evicts` the taint also ends pods that have it.
+
+    With `shares` it is the entry of what the device is a share of, which has so many of them.
+    """
+    name = device_name(resource_name, device.share_of if shares else device.id)
+    capacity = {SHARES: _shares(shares)} if shares else {}
+    limit = ATTRIBUTES_LIMIT - len(capacity)
+    attributes, dropped = device_attributes(driver, resource_name, device.attributes, limit)
+    content: Object = {"name": name, "attributes": attributes}
+    if shares:
+        content |= {"allowMultipleAllocations": True, "capacity": capacity}
     if device.health.state is HealthState.UNHEALTHY:
         content["taints"] = [_taint(device.health, evicts=evicts)]
     return DeviceEntry(content, dropped)
@@ -62,7 +86,7 @@ def device_entry(driver: str, resource_name: str, device: Device, *, evicts: boo
 
 
 def device_attributes(
-    driver: str, resource_name: str, attributes: Mapping[str, AttributeValue]
+    driver: str, resource_name: str, attributes: Mapping[str, AttributeValue], limit: int = ATTRIBUTES_LIMIT
 ) -> tuple[dict[str, object], dict[str, str]]:
     """Return attributes as the API has them, and those that are left out, each with why.
 
@@ -77,8 +101,8 @@ def device_attributes(
         elif short in taken:
             is_ours = short == RESOURCE_ATTRIBUTE
             dropped[name] = "has the name that the driver needs itself" if is_ours else "is there already"
-        elif len(taken) == ATTRIBUTES_LIMIT:
-            dropped[name] = f"is one of more than {ATTRIBUTES_LIMIT}"
+        elif len(taken) == limit:
+            dropped[name] = f"is one of more than {limit}"
         else:
             taken[short] = {_type_of(value): str(value) if isinstance(value, str) else value}
     return taken, dropped
@@ -110,6 +134,25 @@ def _type_of(value: AttributeValue) -> str:
     if isinstance(value, int):
         return "int"
     return "version" if isinstance(value, Version) else "string"
+
+
+# ── shares ──
+
+
+def shared_example() -> Object:
+    """Return the entry of a device with shares, by which to see whether an API server knows them."""
+    return {"name": "shared", "allowMultipleAllocations": True, "capacity": {SHARES: _shares(1)}}
+
+
+def _shares(count: int) -> Object:
+    """Return the capacity that is shared out: a claim takes one share, or as many whole ones as it says.
+
+    Whoever asks for less than one has one, so that no more claims have the device than it has shares (D86).
+    """
+    # A step above the least has to fit.
+    limits = {"min": "1", "step": "1"} if count > 1 else {"min": "1"}
+    policy = {"default": "1", "validRange": limits}
+    return {"value": canonical(Quantity.parse(str(count))), "requestPolicy": policy}
 
 
 # ── taints ──

@@ -21,6 +21,7 @@ from devplug.driver.health import HealthService
 from devplug.driver.offer import Offer
 from devplug.driver.prepared_claims import PreparedClaims, boot_id
 from devplug.driver.service import ClaimService
+from devplug.driver.shares import shares_in_use
 from devplug.errors import KubeletError, PluginError
 from devplug.k8s.kubelet_dir import KUBELET_ROOT, REGISTRY_NAME
 from devplug.linux.inotify import shared_watcher
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
     from devplug.driver.offer import ClaimReader, DriverResource
     from devplug.driver.parameters import ParameterDecoder
+    from devplug.driver.pool_entries import SharesInUse
 
 __all__ = ["DraDriver"]
 
@@ -129,6 +131,10 @@ class DraDriver:
     def held_ids(self, resource_name: str) -> frozenset[str]:
         """Return the IDs of a resource's devices that a claim uses."""
         return self._store.held_ids(resource_name)
+
+    def shares_in_use(self) -> SharesInUse:
+        """Return the shares of devices that claims use now."""
+        return shares_in_use(self._store.claims.values(), self.offer.devices)
 
     async def run(self) -> None:
         """Serve until cancelled; then finish work on claims, within bounds, and remove the sockets."""

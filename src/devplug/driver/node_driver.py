@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 from devplug.cdi.files import CDI_FOLDER
 from devplug.driver.claim_reader import ConnectedClaims
-from devplug.driver.device_names import device_name
 from devplug.driver.driver import DraDriver
-from devplug.driver.offer import OfferedDevice
 from devplug.driver.publisher import PUBLISHER_RIGHTS, Publisher
+from devplug.driver.shares import offered_devices
 from devplug.k8s.account import ACCOUNT_FOLDER, mounted_account
 from devplug.linux.notifier import Notifier, within
 
@@ -139,6 +138,7 @@ class NodeDriver:
                 group.create_task(self._claims.run())
                 group.create_task(self._publisher.run())
                 group.create_task(self._pass_on_offers())
+                group.create_task(self._pass_on_uses())
                 group.create_task(self._pass_on_changes(self._publisher.changed))
                 group.create_task(self._pass_on_changes(self._claims.changed, self._publisher.wake))
         finally:
@@ -148,19 +148,21 @@ class NodeDriver:
         deadline = asyncio.get_running_loop().time() + FIRST_SECONDS
         while True:
             change = self._offers.next
-            self._claims.offer.replace(
-                {
-                    device_name(name, device.id): OfferedDevice(name, device)
-                    for name, devices in self._offered.items()
-                    for device in devices
-                }
-            )
+            self._claims.offer.replace(offered_devices(self._offered))
             left_seconds = deadline - asyncio.get_running_loop().time()
             if self._offered.keys() >= self._resources.keys() or left_seconds <= 0:
                 self._publisher.offer(dict(self._offered))
                 self._has_offered = True
                 left_seconds = 0.0
             await within(left_seconds or None, change.wait())
+
+    async def _pass_on_uses(self) -> None:
+        offer = self._claims.offer
+        while True:
+            change = offer.changed.next
+            if any(one.share_ids for one in offer.devices.values()):
+                self._publisher.note_shares(self._claims.shares_in_use())
+            await change.wait()
 
     async def _pass_on_changes(self, notifier: Notifier, besides: Callable[[], None] = lambda: None) -> None:
         while True:

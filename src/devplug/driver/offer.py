@@ -74,6 +74,8 @@ class OfferedDevice(Struct, frozen=True):
 
     resource_name: str
     device: Device
+    share_ids: tuple[str, ...] = ()
+    """Of what is shared out, the IDs of its shares, of which `device` is one; else none."""
 
 
 class Offer:

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import operator
 from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec import Struct
 
+from devplug.devices import HealthState
 from devplug.driver.device_entries import UNHEALTHY_TAINT, device_entry
 from devplug.k8s.objects import maps, text
 from devplug.k8s.times import stamp_at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Container, Iterable, Mapping
+    from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 
     from devplug.devices import Device
     from devplug.k8s.objects import Object
 
-__all__ = ["LogOnce", "PoolEntries"]
+__all__ = ["LogOnce", "PoolEntries", "SharesInUse"]
 
 DEVICES_AT_ONCE: Final = 500
 """How many devices are looked at between two turns of the loop."""
@@ -30,10 +32,20 @@ class LogOnce(Protocol):
         """Log it; a fact `reason` makes no difference."""
 
 
-class _Known(Struct):
-    """A device that is offered, and its entry."""
+class SharesInUse(Struct, frozen=True):
+    """The shares of devices that claims use, by resource and device ID."""
 
-    device: Device
+    alone: frozenset[tuple[str, str]] = frozenset()
+    """Those that were allocated as devices of their own."""
+    shared: frozenset[tuple[str, str]] = frozenset()
+    """Those that stand for an allocation of what they are shares of."""
+
+
+class _Known(Struct):
+    """What is offered, and its entry."""
+
+    devices: tuple[Device, ...]
+    """One, or all shares of one."""
     content: Object
 
 
@@ -51,8 +63,8 @@ class PoolEntries:
         self._evicting = evicting
         self._wall_clock = wall_clock
         self._log_once = log_once
-        self._entries: dict[tuple[str, str], _Known] = {}
-        """By resource and device ID."""
+        self._entries: dict[tuple[str, str, bool], _Known] = {}
+        """By resource, ID of the first device, and whether it stands for all shares of one."""
         self._tainted_at: dict[str, tuple[str, str]] = {}
         """By device name: the effect of its taint, and its time."""
 
@@ -64,21 +76,28 @@ class PoolEntries:
                     since = text(taint, "effect"), text(taint, "timeAdded")
                     self._tainted_at.setdefault(text(device, "name"), since)
 
-    async def of(self, offered: Mapping[str, Collection[Device]], *, with_tainted: bool) -> list[Object]:
+    async def of(
+        self,
+        offered: Mapping[str, Collection[Device]],
+        in_use: SharesInUse,
+        *,
+        with_shares: bool,
+        with_tainted: bool,
+    ) -> list[Object]:
         """Return the entries of all devices that are offered, by resource; tainted ones only if asked for.
 
-        With many devices other tasks run meanwhile.
+        With shares, those of one device are one entry. With many devices other tasks run meanwhile.
         """
         before, self._entries = self._entries, {}
         wanted: dict[object, Object] = {}
         for resource_name, devices in offered.items():
-            for device in devices:
+            for one, is_shared in _entered(resource_name, devices, in_use, with_shares=with_shares):
                 if len(self._entries) % DEVICES_AT_ONCE == DEVICES_AT_ONCE - 1:
                     await asyncio.sleep(0)
-                key = resource_name, device.id
+                key = resource_name, one[0].id, is_shared
                 known = before.get(key)
-                if known is None or known.device is not device:
-                    known = _Known(device, self._entry(resource_name, device))
+                if known is None or not _are_same(known.devices, one):
+                    known = _Known(one, self._entry(resource_name, one, is_shared=is_shared))
                 self._entries[key] = known
                 name = known.content["name"]
                 if "taints" in known.content and not with_tainted:
@@ -88,15 +107,22 @@ class PoolEntries:
                         "a device is not published, because another one has its name in slices; give it "
                         "another ID",
                         resource_name=resource_name,
-                        device=device.id,
+                        device=one[0].id,
                     )
         if self._tainted_at:
             names = {text(one.content, "name") for one in self._entries.values()}
             self._tainted_at = {name: since for name, since in self._tainted_at.items() if name in names}
         return [*wanted.values()]
 
-    def _entry(self, resource_name: str, device: Device) -> Object:
-        entry = device_entry(self._driver, resource_name, device, evicts=resource_name in self._evicting)
+    def _entry(self, resource_name: str, devices: Sequence[Device], *, is_shared: bool) -> Object:
+        ill = next((one for one in devices if one.health.state is HealthState.UNHEALTHY), devices[0])
+        entry = device_entry(
+            self._driver,
+            resource_name,
+            ill,
+            shares=len(devices) if is_shared else 0,
+            evicts=resource_name in self._evicting,
+        )
         for name, why in entry.dropped.items():
             message = "an attribute is left out of slices"
             self._log_once(message, resource_name=resource_name, attribute=name, reason=f"it {why}")
@@ -111,3 +137,28 @@ class PoolEntries:
             at = stamp_at(self._wall_clock())
         self._tainted_at[name] = effect, at
         return {**entry.content, "taints": [{**taints[0], "timeAdded": at}]}
+
+
+def _entered(
+    resource_name: str, devices: Iterable[Device], in_use: SharesInUse, *, with_shares: bool
+) -> Iterator[tuple[tuple[Device, ...], bool]]:
+    """Yield what has an entry: a device, or all shares of one, of which the second value tells.
+
+    Whatever was published before, no share is given out twice: shares of which a claim has one as a device of
+    its own stay such devices, without those that are in use as shares.
+    """
+    shares: dict[str, list[Device]] = {}
+    for device in devices:
+        if device.share_of:
+            shares.setdefault(device.share_of, []).append(device)
+        else:
+            yield (device,), False
+    for of_one in shares.values():
+        if with_shares and not any((resource_name, one.id) in in_use.alone for one in of_one):
+            yield tuple(of_one), True
+        else:
+            yield from (((one,), False) for one in of_one if (resource_name, one.id) not in in_use.shared)
+
+
+def _are_same(before: Sequence[Device], now: Sequence[Device]) -> bool:
+    return len(before) == len(now) and all(map(operator.is_, before, now))

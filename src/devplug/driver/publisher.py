@@ -16,8 +16,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from devplug.driver.api_versions import served_version
-from devplug.driver.pool_entries import PoolEntries
-from devplug.driver.slices import Pool, StoredSlice, content_of, is_urgent, lost_fields, writes
+from devplug.driver.device_entries import shared_example
+from devplug.driver.device_names import slice_name
+from devplug.driver.pool_entries import PoolEntries, SharesInUse
+from devplug.driver.slices import Pool, StoredSlice, Write, content_of, is_urgent, lost_fields, writes
 from devplug.k8s.client import NODES, Retries, connected, resource_slices
 from devplug.k8s.errors import ClusterError, ExistsError, ExpiredError, MissingExtraError, NotThereError
 from devplug.k8s.objects import text
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Container, Iterable, Mapping
 
     from devplug.devices import Device
-    from devplug.driver.slices import Write
     from devplug.k8s.account import Account
     from devplug.k8s.client import ApiServer
     from devplug.k8s.objects import Object
@@ -47,6 +48,10 @@ STEADY_SECONDS: Final = 10.0
 
 URGENT_PER_SECOND: Final = 15.0
 """How often slices are written when pods may suffer until they are; else as `Pace` has it."""
+
+
+NEVER_STORED: Final = 0xFFFF
+"""The number of the slice by which the API server is asked what it knows: more than any pool has."""
 
 
 class PublisherStatus(Struct, frozen=True):
@@ -99,6 +104,9 @@ class Publisher:
         self._stored: dict[str, StoredSlice] = {}
         """What the API server has, by name. A slice that we wrote has the devices that were written."""
         self._takes_taints = True
+        self._takes_shares: bool | None = None
+        """Whether the API server knows devices that are shared out; None if it was not asked yet."""
+        self._in_use = SharesInUse()
         self._wake = Notifier()
         self._pace = Pace()
         self._urgent_pace = Pace(per_second=URGENT_PER_SECOND)
@@ -111,6 +119,15 @@ class Publisher:
         self._offered = devices
         self._note_stale()
         self._wake.notify()
+
+    def note_shares(self, in_use: SharesInUse) -> None:
+        """Take which shares of devices claims use, of which some may have to be left out of slices."""
+        before, self._in_use = self._in_use, in_use
+        # Of devices that are shared out, the server itself knows who has them.
+        is_known = bool(self._takes_shares) and before.alone == in_use.alone
+        if not is_known and before != in_use:
+            self._note_stale()
+            self._wake.notify()
 
     def wake(self) -> None:
         """Look at `may_begin` again."""
@@ -148,6 +165,7 @@ class Publisher:
         slices, mine = resource_slices(version), self._mine
         found, since = await server.list_to_watch(slices, fields=mine, rights=PUBLISHER_RIGHTS)
         self._take_list(found)
+        self._takes_shares = None
         if version != self.status.version:
             self._set_status(replace(self.status, version=version))
         ends: list[ClusterError | None] = []
@@ -233,7 +251,14 @@ class Publisher:
         if not self._pool.node_uid:
             await self._find_owner(server)
         offered = self._offered
-        wanted = await self._entries.of(offered, with_tainted=self._takes_taints)
+        if self._takes_shares is None and any(one.share_of for some in offered.values() for one in some):
+            self._takes_shares = await self._knows_shares(server, version)
+        wanted = await self._entries.of(
+            offered,
+            self._in_use,
+            with_shares=bool(self._takes_shares),
+            with_tainted=self._takes_taints,
+        )
         planned = writes(self._pool, wanted, self._stored.values())
         if planned:
             now = asyncio.get_running_loop().time()
@@ -268,6 +293,23 @@ class Publisher:
         stored = StoredSlice.of(made)
         self._note_lost(lost_fields(write.devices, stored.devices))
         self._stored[write.name] = replace(stored, devices=write.devices)
+
+    async def _knows_shares(self, server: ApiServer, version: str) -> bool:
+        """Ask for the fields of devices that are shared out, by a slice that is looked at and not stored.
+
+        Stored without these fields, such a device would be one that the first claim has alone.
+        """
+        name = slice_name(self._pool.driver, self._pool.node_name, NEVER_STORED)
+        write = Write("create", name, 1, 1, (shared_example(),))
+        content = content_of(write, self._pool, version)
+        made = await server.create_dry_run(resource_slices(version), content, rights=PUBLISHER_RIGHTS)
+        lost = lost_fields(write.devices, StoredSlice.of(made).devices)
+        if lost:
+            self._log_once(
+                "the API server does not keep shares of devices (feature gate DRAConsumableCapacity); each "
+                "replica is published as a device"
+            )
+        return not lost
 
     # ── what people see ──
 

@@ -26,6 +26,7 @@ from msgspec.structs import replace
 from devplug.driver.claim_spec import ClaimUse, DeviceUse, answer, claim_spec
 from devplug.driver.claims import ClaimRefusedError, allocated_devices, is_uid, still_holds
 from devplug.driver.parameters import configured, merged
+from devplug.driver.shares import with_shares
 from devplug.errors import (
     DevplugError,
     IncidentError,
@@ -195,6 +196,7 @@ class ClaimService:
         devices = await self._devices(allocated, deadline)
         use = ClaimUse(claim.namespace, claim.name, claim.uid, devices, int(time.time()))
         async with self._store.locked():
+            use = with_shares(use, self._offer.devices, self._store.claims)
             old = self._store.claims.get(claim.uid)
             if old is not None and old.uses_as(use):
                 if self._store.is_prepared(old):
@@ -202,7 +204,7 @@ class ClaimService:
                 use = replace(use, since=old.since)
             elif old is not None:  # the claim was released since, and allocated again
                 await self._end(old)
-            await self._begin(use, deadline)
+            use = await self._begin(use, deadline)
             responses = await self._responses(use, deadline)
             given = [configured(one, config) for one, config in zip(responses, configs, strict=True)]
             spec, named = claim_spec(self._driver, use, given)
@@ -257,14 +259,15 @@ class ClaimService:
             one.request, one.name, found.resource_name, found.device.id, one.share_id, one.has_admin_access
         )
 
-    async def _begin(self, use: ClaimUse, deadline: float) -> None:
-        """Let a use begin, once no other claim has a device in a way that keeps this one out."""
-        while other := self._in_the_way(use):
+    async def _begin(self, use: ClaimUse, deadline: float) -> ClaimUse:
+        """Let a use begin, once no other claim has a device in a way that keeps this one out; return it."""
+        while other := self._in_the_way(use := with_shares(use, self._offer.devices, self._store.claims)):
             async with self._alone(other.uid):
                 if self._in_the_way(use) is other:
                     await self._take_over(use, other, deadline)
         await self._store.begin(use)
         self._offer.changed.notify()
+        return use
 
     def _in_the_way(self, use: ClaimUse) -> ClaimUse | None:
         """Return another claim that has a device which this use needs alone, or that is being released."""

@@ -227,6 +227,13 @@ class ApiServer:
                 )
             return dict(made)
 
+    async def create_dry_run(self, kind: Kind, content: Object, *, rights: str = "") -> Object:
+        """Return an object without a namespace as it would be stored, and store nothing."""
+        with explained(self._advice(rights)):
+            async with asyncio.timeout(ANSWER_SECONDS):
+                create: Any = self._client.create
+                return dict(await create(_resource(kind)(content), dry_run=True))
+
     async def replace(
         self, kind: Kind, content: Object, *, rights: str = "", when_absent: str = ""
     ) -> Object:

@@ -232,7 +232,9 @@ class Share(Section, frozen=True, kw_only=True):
     replicas: Annotated[
         int,
         Meta(
-            description="How often each device is advertised, as ID::0, ID::1, and so on. Default: 1.", ge=1
+            description="How often each device is advertised, as ID::0, ID::1, and so on; with serve: dra "
+            "and maxPerContainer: 1, one device with so many shares. Default: 1.",
+            ge=1,
         ),
     ] = 1
     max_per_container: Annotated[
