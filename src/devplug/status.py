@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 __all__ = [
     "STATUS_SOCKETS",
     "ConfigStatus",
+    "DeviceClaim",
     "DeviceStatus",
+    "DriverStatus",
     "ForeignSocket",
     "Holder",
     "NodeStatus",
@@ -48,6 +50,25 @@ class Holder(Struct, frozen=True, order=True):
     container: str
 
 
+class DeviceClaim(Struct, frozen=True, order=True, kw_only=True):
+    """A ResourceClaim that uses a device."""
+
+    namespace: str
+    name: str
+    request: str = ""
+    """Which of its requests got the device; empty where only the kubelet was asked, here and below."""
+    device: str = ""
+    """The device's name in its ResourceSlice."""
+    uid: str = ""
+    since: float | None = None
+    """Since when, as a Unix time in seconds, also over restarts: from before the device was prepared."""
+    prepared_for: tuple[str, ...] = ()
+    """The pods of its namespace for which it was reserved when it was prepared. Others may have come since:
+    the kubelet tells nobody, and `DeviceStatus.holders` has them."""
+    has_admin_access: bool = False
+    """Whether it only looks at the device, which others may use at the same time."""
+
+
 class DeviceStatus(Struct, frozen=True, kw_only=True):
     """One device of a list."""
 
@@ -66,6 +87,10 @@ class DeviceStatus(Struct, frozen=True, kw_only=True):
     """Whether a container holds it, or may hold it."""
     holders: tuple[Holder, ...] = ()
     """The containers that hold it; empty if they are not known yet, or if it only may be held."""
+    claims: tuple[DeviceClaim, ...] = ()
+    """The claims that use it; none where a device plugin gave it out."""
+    taint: str = ""
+    """The effect of its taint in its ResourceSlice, as in `NoSchedule`; empty without one."""
     leaves_at: float | None = None
     """When it leaves the list unless it comes back."""
     is_outdated: bool = False
@@ -121,6 +146,8 @@ class ResourceStatus(Struct, frozen=True, kw_only=True):
     """How many devices stand for each one that was found."""
     is_retired: bool = False
     """Whether it was removed from the configuration and only waits for its holders."""
+    driver: str = ""
+    """The DRA driver by which pods get its devices; empty for a device plugin."""
     process: int | None = None
     """Which process serves it, by its ID where that runs; None for another plugin's."""
     given_at: float | None = None
@@ -179,6 +206,29 @@ class PodResourcesStatus(Struct, frozen=True, kw_only=True):
     """How often it did not answer since the start, by the kind of trouble."""
 
 
+class DriverStatus(Struct, frozen=True, kw_only=True):
+    """The status of a DRA driver: what the kubelet and the API server have of it."""
+
+    name: str
+    is_registered: bool
+    """Whether a kubelet has accepted it, and is there."""
+    fault: str = ""
+    """What keeps it from being ready; empty if nothing does."""
+    kubelet_api: str = ""
+    """The version by which the kubelet calls, as in `v1.DRAPlugin`; empty before its first call."""
+    resource_api: str = ""
+    """The version of resource.k8s.io in which slices are published; empty before it is known."""
+    slices: int = 0
+    devices: int = 0
+    """How many devices the slices have."""
+    generation: int | None = None
+    """That of the node's pool; None while it has no slices."""
+    stale_since: float | None = None
+    """Since when the slices may not say what there is, as a Unix time in seconds; None if they do."""
+    claims: int = 0
+    """How many claims use devices on this node."""
+
+
 class ProcessStatus(Struct, frozen=True, kw_only=True):
     """One process that serves plugins of ours."""
 
@@ -195,6 +245,8 @@ class ProcessStatus(Struct, frozen=True, kw_only=True):
     """None for a plugin without a file."""
     pod_resources: PodResourcesStatus | None = None
     """None where nobody asks."""
+    drivers: tuple[DriverStatus, ...] = ()
+    """By name; none where all devices are those of device plugins."""
 
 
 class NodeStatus(Struct, frozen=True, kw_only=True):

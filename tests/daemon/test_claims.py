@@ -109,9 +109,19 @@ async def test_pods_with_a_claim_and_pods_with_limits_get_the_device_of_one_desc
         (published,) = shown(stage, "resourceslices")["items"]
         (device,) = published["spec"]["devices"]
         assert device["attributes"]["resource"] == {"string": "example.com/zero"}
+        (driver,) = serving.driver_statuses()
+        assert (driver.is_registered, driver.slices, driver.devices, driver.stale_since) == (True, 1, 1, None)
+        assert (driver.resource_api, driver.kubelet_api, driver.claims) == ("v1", "", 0)
 
         stage.applied(CLAIM)
         await runs(stage, "claiming")
+        (status,) = serving.statuses()
+        (claim,) = status.devices[0].claims
+        assert (status.driver, status.held) == ("devices.example.com", 1)
+        assert (claim.namespace, claim.name, claim.request) == ("default", "one", "r")
+        assert (claim.device, claim.prepared_for) == (device["name"], ("claiming",))
+        (driver,) = serving.driver_statuses()
+        assert (driver.kubelet_api, driver.claims) == ("v1.DRAPlugin", 1)
         (file,) = claim_files(cdi)
         written = json.loads(file.read_text().partition("\n")[2])
         (given,) = written["devices"]
@@ -126,6 +136,7 @@ async def test_pods_with_a_claim_and_pods_with_limits_get_the_device_of_one_desc
         assert other != file
         await gone(stage, "limited")
         assert claim_files(cdi) == []
+        assert [one.claims for one in serving.statuses()[0].devices] == [()]
     assert shown(stage, "resourceslices")["items"], "the next daemon goes on with the slices"
 
 
@@ -206,5 +217,7 @@ async def test_a_request_of_a_claim_is_answered_by_the_code_that_answers_allocat
         (given,) = written["devices"]
         assert given["containerEdits"] == {"env": ["FPGAS=a,b"]}
         assert plugin.released == []
+        assert [one.is_held for one in serving.statuses()[0].devices] == [True, True]
         await gone(stage, "claiming")
         assert sorted(plugin.released) == ["a", "b"]
+        assert [one.is_held for one in serving.statuses()[0].devices] == [False, False]

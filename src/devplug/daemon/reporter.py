@@ -72,7 +72,7 @@ class Reporter:
             for one in self._serving.statuses(describe_of)
         )
         return replace(
-            status_of(resources, __version__),
+            status_of(resources, __version__, self._serving.driver_statuses()),
             config=self._config_status(),
             pod_resources=None if self._holders is None else pod_resources_status(self._holders),
         )

@@ -28,7 +28,8 @@ from devplug.linux.inotify import shared_watcher
 from devplug.linux.notifier import within
 from devplug.logs import AUDIT
 from devplug.plugin.resource_lock import LOCK_FOLDER
-from devplug.plugin.serving import pages_at, served
+from devplug.plugin.serving import served
+from devplug.plugin.status import pages_at
 from devplug.plugin.takeover_detector import FIRST_RENEWAL_SECONDS
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from devplug.driver.claims import ClaimRefusedError
 from devplug.wire.dra import PreparedClaim, PreparedDevice
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from devplug.devices import ContainerResponse
 
@@ -38,6 +38,8 @@ __all__ = [
     "ClaimUse",
     "DeviceUse",
     "answer",
+    "by_request",
+    "by_resource",
     "claim_kind",
     "claim_spec",
     "file_name",
@@ -90,6 +92,8 @@ class ClaimUse(Struct, frozen=True):
     """When it began, in seconds since 1970."""
     boot_id: str = ""
     """The boot of the machine in which it was prepared; empty before that."""
+    pods: tuple[str, ...] = ()
+    """The pods for which the claim was reserved when it began, by name; they are of its namespace."""
 
     def __str__(self) -> str:
         """Return the form that stands in messages."""
@@ -100,6 +104,24 @@ class ClaimUse(Struct, frozen=True):
         return len(self.devices) == len(other.devices) and all(
             map(DeviceUse.is_same, self.devices, other.devices)
         )
+
+
+def by_request(devices: Sequence[DeviceUse]) -> Mapping[str, Mapping[str, Sequence[str]]]:
+    """Return the IDs of the devices of each request, by resource and request; each ID once."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for one in devices:
+        ids = found.setdefault(one.resource_name, {}).setdefault(one.request, [])
+        if one.device_id not in ids:
+            ids.append(one.device_id)
+    return found
+
+
+def by_resource(devices: Sequence[DeviceUse]) -> Mapping[str, Sequence[str]]:
+    """Return the IDs of the devices of each resource, each ID once."""
+    found: dict[str, dict[str, None]] = {}
+    for one in devices:
+        found.setdefault(one.resource_name, {})[one.device_id] = None
+    return {name: tuple(ids) for name, ids in found.items()}
 
 
 def claim_kind(driver: str) -> str:

@@ -26,6 +26,7 @@ __all__ = [
     "Parameters",
     "allocated_devices",
     "is_uid",
+    "reserved_pods",
     "still_holds",
 ]
 
@@ -101,6 +102,15 @@ def allocated_devices(
                 "create the pod again without nodeName"
             )
     return tuple(_device(found, result, driver) for result in results)
+
+
+def reserved_pods(found: Object | None) -> tuple[str, ...]:
+    """Return the names of the pods for which a claim is reserved; they are of its namespace."""
+    return tuple(
+        text(one, "name")
+        for one in maps(found, "status", "reservedFor")
+        if text(one, "resource") == "pods" and not text(one, "apiGroup")
+    )
 
 
 def still_holds(found: Object | None, uid: str, driver: str, node_name: str, device_name: str) -> bool:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from devplug.cdi.files import CDI_FOLDER
+from devplug.driver.counters import ClaimCounters
 from devplug.driver.health import HealthService
 from devplug.driver.offer import Offer
 from devplug.driver.prepared_claims import PreparedClaims, boot_id
@@ -36,6 +37,7 @@ from devplug.wire.values import PluginInfo, RegistrationStatus
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from devplug.driver.claim_spec import ClaimUse
     from devplug.driver.offer import ClaimReader, DriverResource
     from devplug.driver.parameters import ParameterDecoder
     from devplug.driver.pool_entries import SharesInUse
@@ -100,6 +102,7 @@ class DraDriver:
         self._endpoint = str((host_root or kubelet_root) / self._socket.relative_to(kubelet_root))
         self._store = PreparedClaims(name, folder, cdi_folder, boot or boot_id())
         self._store.recall()  # a device that was pulled out meanwhile stays listed while a claim uses it
+        self._counters = ClaimCounters()
         self._health = HealthService(node_name, self._store, self.offer, self._note_stream)
         self._registration = Listener(
             self._registration_socket,
@@ -136,6 +139,16 @@ class DraDriver:
         """Return the shares of devices that claims use now."""
         return shares_in_use(self._store.claims.values(), self.offer.devices)
 
+    @property
+    def claims(self) -> Mapping[str, ClaimUse]:
+        """The claims in use, by UID."""
+        return self._store.claims
+
+    @property
+    def counters(self) -> ClaimCounters:
+        """What the kubelet asked since the process began."""
+        return self._counters
+
     async def run(self) -> None:
         """Serve until cancelled; then finish work on claims, within bounds, and remove the sockets."""
         async with shared_watcher() as watcher, asyncio.TaskGroup() as tasks:
@@ -148,6 +161,7 @@ class DraDriver:
                 self._reader,
                 self._decode,
                 tasks,
+                self._counters,
             )
             listener = Listener(self._socket, (*service.bindings(), self._health.binding()))
             wake = asyncio.Event()

@@ -9,15 +9,17 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from devplug.cdi.files import CDI_FOLDER
+from devplug.dra.taints import NO_EXECUTE, NO_SCHEDULE
 from devplug.driver.claim_reader import ConnectedClaims
 from devplug.driver.driver import DraDriver
 from devplug.driver.publisher import PUBLISHER_RIGHTS, Publisher
 from devplug.driver.shares import offered_devices
+from devplug.driver.status import device_claims, driver_status
 from devplug.k8s.account import ACCOUNT_FOLDER, mounted_account
 from devplug.linux.notifier import Notifier, within
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
     from devplug.devices import Device
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from devplug.driver.parameters import ParameterDecoder
     from devplug.driver.publisher import PublisherStatus
     from devplug.k8s.account import Account
+    from devplug.status import DeviceClaim, DriverStatus
 
 __all__ = ["NodeDriver"]
 
@@ -52,7 +55,7 @@ class NodeDriver:
     ) -> None:
         self.name = name
         self.changed = Notifier()
-        """Notified whenever `fault` or `published` may have changed."""
+        """Notified whenever `status` may have changed, or the claims that use devices."""
         self._resources: dict[str, DriverResource] = {}
         self._offered: dict[str, Collection[Device]] = {}
         self._evicting: set[str] = set()
@@ -105,6 +108,26 @@ class NodeDriver:
         is_current = self._has_offered and status.stale_since is None
         return "" if is_current or status.slices else "ResourceSlices are not published yet"
 
+    def status(self) -> DriverStatus:
+        """Return the status of the driver at this moment."""
+        return driver_status(
+            self.name,
+            self._publisher.status,
+            self._claims.counters,
+            is_registered=self.is_registered,
+            fault=self.fault,
+            claims=len(self._claims.claims),
+        )
+
+    def claims_of(self, resource_name: str) -> Mapping[str, tuple[DeviceClaim, ...]]:
+        """Return the claims that use each of a resource's devices, by device ID."""
+        return device_claims(self._claims.claims.values(), resource_name)
+
+    def taint_of(self, resource_name: str) -> str:
+        """Return the effect of the taint of a resource's unhealthy devices; empty if they have none."""
+        effect = NO_EXECUTE if resource_name in self._evicting else NO_SCHEDULE
+        return effect if self._publisher.takes_taints else ""
+
     def held_ids(self, resource_name: str) -> frozenset[str]:
         """Return the IDs of a resource's devices that a claim uses."""
         return self._claims.held_ids(resource_name)
@@ -141,6 +164,7 @@ class NodeDriver:
                 group.create_task(self._pass_on_uses())
                 group.create_task(self._pass_on_changes(self._publisher.changed))
                 group.create_task(self._pass_on_changes(self._claims.changed, self._publisher.wake))
+                group.create_task(self._pass_on_changes(self._claims.offer.changed))
         finally:
             await self._reader.close()
 

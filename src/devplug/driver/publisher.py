@@ -129,6 +129,11 @@ class Publisher:
             self._note_stale()
             self._wake.notify()
 
+    @property
+    def takes_taints(self) -> bool:
+        """Whether the API server keeps taints of devices; where not, unhealthy ones are in no slice."""
+        return self._takes_taints
+
     def wake(self) -> None:
         """Look at `may_begin` again."""
         self._wake.notify()

@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from msgspec.structs import replace
 
-from devplug.driver.claim_spec import ClaimUse, DeviceUse, answer, claim_spec
-from devplug.driver.claims import ClaimRefusedError, allocated_devices, is_uid, still_holds
+from devplug.driver.claim_spec import ClaimUse, DeviceUse, answer, by_request, by_resource, claim_spec
+from devplug.driver.claims import ClaimRefusedError, allocated_devices, is_uid, reserved_pods, still_holds
+from devplug.driver.counters import ClaimCounters
 from devplug.driver.parameters import configured, merged
 from devplug.driver.shares import with_shares
 from devplug.errors import (
@@ -80,6 +81,7 @@ class ClaimService:
         reader: ClaimReader,
         decode: ParameterDecoder,
         tasks: asyncio.TaskGroup,
+        counters: ClaimCounters | None = None,
     ) -> None:
         self._driver = driver
         self._node_name = node_name
@@ -89,6 +91,7 @@ class ClaimService:
         self._reader = reader
         self._decode = decode
         self._tasks = tasks
+        self._counters = counters or ClaimCounters()
         self._locks: dict[str, tuple[asyncio.Lock, list[None]]] = {}
         """By claim UID, as long as somebody has or wants it; the list is as long as they are many."""
         self._works = 0
@@ -100,8 +103,8 @@ class ClaimService:
     def bindings(self) -> Iterator[Binding]:
         """Yield the methods that a listener has to serve, of both versions."""
         for version in PREPARE:
-            yield unary(PREPARE[version], self.prepare)
-            yield unary(UNPREPARE[version], self.unprepare)
+            yield unary(PREPARE[version], self._counters.noting(version, self.prepare))
+            yield unary(UNPREPARE[version], self._counters.noting(version, self.unprepare))
 
     async def until_idle(self) -> None:
         """Wait until nobody works on a claim."""
@@ -194,7 +197,8 @@ class ClaimService:
         configs = [merged(one.parameters, self._decode) for one in allocated]
         # Not inside that block: it may take long, and another instance may have to work meanwhile.
         devices = await self._devices(allocated, deadline)
-        use = ClaimUse(claim.namespace, claim.name, claim.uid, devices, int(time.time()))
+        pods = reserved_pods(found)
+        use = ClaimUse(claim.namespace, claim.name, claim.uid, devices, int(time.time()), pods=pods)
         async with self._store.locked():
             use = with_shares(use, self._offer.devices, self._store.claims)
             old = self._store.claims.get(claim.uid)
@@ -296,7 +300,7 @@ class ClaimService:
     async def _responses(self, use: ClaimUse, deadline: float) -> Sequence[ContainerResponse]:
         """Have the resources prepare the devices of a claim; return what containers get of each."""
         found: dict[tuple[str, str], ContainerResponse] = {}
-        for name, requests in _by_request(use.devices).items():
+        for name, requests in by_request(use.devices).items():
             resource = self._resources.get(name)
             if resource is None:
                 raise ClaimRefusedError(f"{name} is not served by {self._driver} any more")
@@ -316,7 +320,7 @@ class ClaimService:
             self._store.unpublish(use.uid)
             left: list[DeviceUse] = []
             failures: list[Exception] = []
-            for name, ids in _by_resource(self._last_used(use)).items():
+            for name, ids in by_resource(self._last_used(use)).items():
                 try:
                     await self._release(name, ids)
                 except Exception as error:  # noqa: BLE001 -- raised below, when all have had their turn
@@ -363,24 +367,6 @@ def _is_use_of(use: ClaimUse, allocated: Sequence[AllocatedDevice]) -> bool:
     return [(one.request, one.name, one.share_id, one.has_admin_access) for one in use.devices] == [
         (one.request, one.name, one.share_id, one.has_admin_access) for one in allocated
     ]
-
-
-def _by_request(devices: Sequence[DeviceUse]) -> Mapping[str, Mapping[str, Sequence[str]]]:
-    """Return the IDs of the devices of each request, by resource and request; each ID once."""
-    found: dict[str, dict[str, list[str]]] = {}
-    for one in devices:
-        ids = found.setdefault(one.resource_name, {}).setdefault(one.request, [])
-        if one.device_id not in ids:
-            ids.append(one.device_id)
-    return found
-
-
-def _by_resource(devices: Sequence[DeviceUse]) -> Mapping[str, Sequence[str]]:
-    """Return the IDs of the devices of each resource, each ID once."""
-    found: dict[str, dict[str, None]] = {}
-    for one in devices:
-        found.setdefault(one.resource_name, {})[one.device_id] = None
-    return {name: tuple(ids) for name, ids in found.items()}
 
 
 def _text_of(error: Exception, facts: Mapping[str, str]) -> str:

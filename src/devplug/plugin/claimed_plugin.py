@@ -9,7 +9,9 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from devplug.devices import ContainerResponse
+from msgspec.structs import replace
+
+from devplug.devices import ContainerResponse, HealthState
 from devplug.plugin.service import PluginService
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from devplug.plugin.contract import DevicePlugin
     from devplug.plugin.counters import PluginCounters
     from devplug.plugin.inventory import Inventory
+    from devplug.status import DeviceStatus
 
 __all__ = ["ClaimedPlugin"]
 
@@ -59,6 +62,28 @@ class ClaimedPlugin:
     def is_registered(self) -> bool:
         """Whether a kubelet has accepted the driver, and the devices are published."""
         return self._driver.is_registered and not self._driver.fault
+
+    @property
+    def driver(self) -> str:
+        """The name of the DRA driver."""
+        return self._driver.name
+
+    def described(self, devices: tuple[DeviceStatus, ...]) -> tuple[DeviceStatus, ...]:
+        """Return the devices' statuses with the claims that use them, and their taints."""
+        claims = self._driver.claims_of(self.resource_name)
+        effect = self._driver.taint_of(self.resource_name)
+        listed = self._inventory.snapshot.devices
+
+        def one(device: DeviceStatus) -> DeviceStatus:
+            using = claims.get(device.id, ())
+            found = listed.get(device.id)
+            is_tainted = found is not None and found.health.state is HealthState.UNHEALTHY
+            if not using and not is_tainted:
+                return device
+            taint = effect if is_tainted else ""
+            return replace(device, claims=using, taint=taint, is_held=device.is_held or bool(using))
+
+        return tuple(map(one, devices))
 
     @property
     def fault(self) -> str:

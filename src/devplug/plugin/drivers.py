@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from devplug.plugin.counters import PluginCounters
     from devplug.plugin.environment import PluginEnvironment
     from devplug.plugin.inventory import Inventory
+    from devplug.status import DriverStatus
 
 __all__ = ["NODE_NAME_VARIABLE", "Drivers"]
 
@@ -57,6 +58,10 @@ class Drivers:
             )
             self._tasks.append(self._group.create_task(driver.run(), name=f"devplug driver {name}"))
         return self._drivers[name]
+
+    def statuses(self) -> tuple[DriverStatus, ...]:
+        """Return the status of each driver at this moment, by name."""
+        return tuple(driver.status() for _, driver in sorted(self._drivers.items()))
 
     def claimed(
         self,

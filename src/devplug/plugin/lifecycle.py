@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from devplug.plugin.counters import PluginCounters
     from devplug.plugin.environment import PluginEnvironment
     from devplug.plugin.inventory import Inventory
+    from devplug.status import DeviceStatus
     from devplug.wire.sockets import Listener
 
 __all__ = ["Lifecycle"]
@@ -47,6 +48,9 @@ class Lifecycle:
 
     `on_change` is called whenever `registered_at` or `fault` may have changed.
     """
+
+    driver = ""
+    """There is no DRA driver: pods get the devices as an extended resource."""
 
     def __init__(
         self,
@@ -102,6 +106,10 @@ class Lifecycle:
             way = WatcherRegistrar
         common = self._plugin, self._inventory, self._service, self._counters, self._environment
         return way(*common, socket_name, self._wake.set, self._registrar_changed)
+
+    def described(self, devices: tuple[DeviceStatus, ...]) -> tuple[DeviceStatus, ...]:
+        """Return the devices' statuses: there is nothing to add to what a device plugin knows."""
+        return devices
 
     @property
     def is_registered(self) -> bool:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from devplug.metrics.families import Counts
     from devplug.plugin.counters import PluginCounters
-    from devplug.status import ResourceStatus
+    from devplug.status import DriverStatus, ResourceStatus
 
 __all__ = ["serving_families", "status_of"]
 
@@ -72,7 +72,9 @@ def _began_at() -> float:
 _STARTED_AT: Final = _began_at()
 
 
-def status_of(resources: tuple[ResourceStatus, ...], version: str) -> ProcessStatus:
+def status_of(
+    resources: tuple[ResourceStatus, ...], version: str, drivers: tuple[DriverStatus, ...] = ()
+) -> ProcessStatus:
     """Return the status of this process, with what it serves; `version` is that of devplug."""
     return ProcessStatus(
         process=os.getpid(),
@@ -81,6 +83,7 @@ def status_of(resources: tuple[ResourceStatus, ...], version: str) -> ProcessSta
         started_at=_STARTED_AT,
         resources=resources,
         faults=faults_of(resources),
+        drivers=drivers,
     )
 
 

@@ -7,7 +7,7 @@ import os
 import time
 from collections import Counter
 from contextlib import asynccontextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -24,7 +24,7 @@ from devplug.plugin.drivers import Drivers
 from devplug.plugin.environment import environment_at
 from devplug.plugin.inventory import Inventory
 from devplug.plugin.lifecycle import Lifecycle
-from devplug.plugin.status import device_statuses, resource_status, serve_status
+from devplug.plugin.status import device_statuses, pages_at, resource_status, serve_status
 from devplug.status import grouped_faults, text_of
 
 if TYPE_CHECKING:
@@ -41,12 +41,11 @@ if TYPE_CHECKING:
     from devplug.plugin.environment import PluginEnvironment, Registration
     from devplug.plugin.status import Describe
     from devplug.plugin.takeover_detector import TakeoverDetector
-    from devplug.status import ProcessStatus, ResourceStatus
+    from devplug.status import DriverStatus, ProcessStatus, ResourceStatus
     from devplug.web.messages import Answer, Handler, Request
 
 __all__ = [
     "Serving",
-    "pages_at",
     "probes_of",
     "run",
     "serve",
@@ -128,6 +127,10 @@ class Serving:
             for name, served in sorted(self._served.items())
         )
 
+    def driver_statuses(self) -> tuple[DriverStatus, ...]:
+        """Return the status of each DRA driver at this moment, by name."""
+        return self._drivers.statuses()
+
     def faults(self) -> Mapping[str, str]:
         """Return what keeps plugins from being ready, by resource name; empty if all are."""
         return {
@@ -164,6 +167,8 @@ class Serving:
             raise PluginError(_taken(name))
         counters = self.counters_of(name)
         past = self._records.take(name, time.monotonic())
+        if dra and held_ids is None:
+            held_ids = partial(self.claimed_ids, dra, name)
         inventory = Inventory(name, counters, self.notifier.notify, held_ids=held_ids, past=past)
         lifecycle: Lifecycle | ClaimedPlugin
         if dra:
@@ -316,7 +321,7 @@ def probes_of(serving: Serving) -> Probes:
     from devplug.plugin.probes import serving_families, status_of
 
     def status() -> ProcessStatus:
-        return status_of(serving.statuses(), __version__)
+        return status_of(serving.statuses(), __version__, serving.driver_statuses())
 
     return Probes(
         status=lambda: text_of(status()),
@@ -339,27 +344,6 @@ class _Pages:
     async def answer(self, request: Request) -> Answer:
         """Answer one request."""
         return await self._probes.answer(request)
-
-
-@asynccontextmanager
-async def pages_at(listen: str | None, handle: Handler) -> AsyncIterator[None]:
-    """Serve pages at an address for a block, if there is one.
-
-    Raises `PluginError` for a text that is no address, and `ListenError` if it cannot be listened at.
-    """
-    if listen is None:
-        yield
-        return
-    # HTTP: most programs do without.
-    from devplug.web.addresses import parse_address
-    from devplug.web.server import serving as answering
-
-    try:
-        address = parse_address(listen)
-    except ValueError as error:
-        raise PluginError(f"listen: {error}") from error
-    async with answering(address, handle, name="probes"):
-        yield
 
 
 def run(

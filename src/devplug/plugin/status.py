@@ -1,6 +1,6 @@
-"""The status of served plugins: the value that people and monitors see, and the status socket that serves it.
+"""The status of served plugins: the value that people and monitors see, and where it is served.
 
-The socket is beside the plugins' sockets; it is made when their folder is, and again if it is lost.
+The status socket is beside the plugins' sockets; it is made when their folder is, and again if it is lost.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ import logging
 import os
 import secrets
 import socket
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from devplug.attributes import attribute_text
-from devplug.errors import DevplugError
+from devplug.errors import DevplugError, PluginError
 from devplug.linux.inotify import until_absent, until_present
 from devplug.linux.notifier import within
 from devplug.plugin.resource_lock import LOCK_FOLDER
 from devplug.status import STATUS_SOCKETS, DeviceStatus, ResourceStatus, health_word, status_socket_name
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
     from devplug.plugin.claimed_plugin import ClaimedPlugin
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Describe",
     "device_statuses",
+    "pages_at",
     "resource_status",
     "serve_status",
 ]
@@ -51,11 +52,12 @@ def resource_status(
     """Return the status of one plugin: its devices as `describe` makes them, and its registration."""
     return ResourceStatus(
         name=str(inventory.resource_name),
-        devices=describe(inventory),
+        devices=lifecycle.described(describe(inventory)),
         is_registered=lifecycle.is_registered,
         registered_at=lifecycle.registered_at,
         fault=lifecycle.fault,
         takeover=lifecycle.guard.takeover if lifecycle.guard else None,
+        driver=lifecycle.driver,
         process=os.getpid(),
         given_at=inventory.given_at,
     )
@@ -143,3 +145,27 @@ def _prepare(folder: Path) -> None:
 def _leave(folder: Path) -> None:
     with suppress(OSError):
         folder.rmdir()  # only succeeds for the last owner
+
+
+# ── another address ──
+
+
+@asynccontextmanager
+async def pages_at(listen: str | None, handle: Handler) -> AsyncIterator[None]:
+    """Serve pages at an address for a block, if there is one.
+
+    Raises `PluginError` for a text that is no address, and `ListenError` if it cannot be listened at.
+    """
+    if listen is None:
+        yield
+        return
+    # HTTP: most programs do without.
+    from devplug.web.addresses import parse_address
+    from devplug.web.server import serving as answering
+
+    try:
+        address = parse_address(listen)
+    except ValueError as error:
+        raise PluginError(f"listen: {error}") from error
+    async with answering(address, handle, name="probes"):
+        yield
