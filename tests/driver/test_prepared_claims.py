@@ -53,6 +53,14 @@ async def known(claims: PreparedClaims) -> Sequence[str]:
         return sorted(claims.claims)
 
 
+async def test_what_a_killed_driver_left_beside_its_state_is_removed(tmp_path: Path, cdi: Path) -> None:
+    await published(store(tmp_path), "u1")
+    remains = tmp_path / "plugin" / ".prepared_claims.json.0123abcd"
+    remains.touch()
+    assert await known(store(tmp_path)) == ["u1"]
+    assert not remains.exists()
+
+
 async def test_what_is_prepared_is_known_to_the_next_driver(tmp_path: Path, cdi: Path) -> None:
     first = store(tmp_path)
     await published(first, "u1")

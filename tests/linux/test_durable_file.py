@@ -25,6 +25,14 @@ def write_dirty(folder: Path) -> None:
     DirtyFile(folder / "dirty.json").write({"a"})
 
 
+def read_ledger(folder: Path) -> object:
+    return LedgerFile(folder, "example.com/a").read()
+
+
+def read_dirty(folder: Path) -> object:
+    return DirtyFile(folder / "dirty.json").read()
+
+
 def done_for(write: Callable[[], None]) -> list[str]:
     """Return, in their order, the steps of a write that matter when the power goes."""
     steps: list[str] = []
@@ -46,6 +54,19 @@ def test_the_disk_has_the_content_before_the_name_and_the_name_before_it_is_reli
     write: Callable[[Path], None], tmp_path: Path
 ) -> None:
     assert done_for(lambda: write(tmp_path)) == ["fsync", "replace", "fsync"]
+
+
+@pytest.mark.parametrize(("write", "read"), [(write_ledger, read_ledger), (write_dirty, read_dirty)])
+def test_what_a_killed_writer_left_is_removed_by_the_next_owner_and_nothing_else(
+    write: Callable[[Path], None], read: Callable[[Path], object], tmp_path: Path
+) -> None:
+    write(tmp_path)
+    (path,) = tmp_path.iterdir()
+    path.with_name(f".{path.name}.0123abcd").touch()
+    other = tmp_path / ".other.json.0123abcd"
+    other.touch()
+    read(tmp_path)
+    assert sorted(tmp_path.iterdir()) == [other, path]
 
 
 @pytest.mark.parametrize("write", [write_ledger, write_dirty])

@@ -22,7 +22,7 @@ from devplug.daemon.container_response import found_name
 from devplug.daemon.sources.device import HostDevice
 from devplug.devices import Device, Health
 from devplug.errors import AllocationError, UnhealthyDeviceError, one_line
-from devplug.linux.durable_file import write_whole
+from devplug.linux.durable_file import remove_remains, write_whole
 from devplug.linux.notifier import within
 
 if TYPE_CHECKING:
@@ -362,6 +362,7 @@ class DirtyFile:
 
     def read(self) -> frozenset[str]:
         """Return the names; none, after a logged warning, if the file is damaged."""
+        remove_remains(self._path)
         try:
             names = json.loads(self._path.read_text(encoding="utf-8"))
             if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):

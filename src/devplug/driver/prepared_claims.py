@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from devplug.cdi.files import content_of, explained, is_remains, opened, try_lock, write_locked
 from devplug.driver.claim_spec import ClaimUse, file_name, file_text, read_file, uid_of_file
 from devplug.errors import KubeletError
-from devplug.linux.durable_file import write_whole
+from devplug.linux.durable_file import remove_remains, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -219,6 +219,7 @@ class PreparedClaims:
     def _kept(self) -> dict[str, ClaimUse]:
         """Return the uses in the state file; one that cannot be read is put aside."""
         path = self._folder / STATE_NAME
+        remove_remains(path)
         try:
             return dict(_stated(path))
         except msgspec.DecodeError as error:

@@ -12,7 +12,7 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 from devplug.holders.held_device import ledger_memory, ledger_text
-from devplug.linux.durable_file import write_whole
+from devplug.linux.durable_file import remove_remains, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,6 +46,7 @@ class LedgerFile:
 
     def read(self) -> Memory | None:
         """Return the last owner's memory; an empty one if there is no file, None if it is damaged."""
+        remove_remains(self._path)
         try:
             return ledger_memory(self._path.read_text(encoding="utf-8"), self._resource_name)
         except FileNotFoundError:

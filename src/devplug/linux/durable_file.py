@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import secrets
+from contextlib import suppress
+from glob import escape
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["write_whole"]
+__all__ = ["remove_remains", "write_whole"]
 
 
 def write_whole(path: Path, content: str) -> None:
@@ -37,3 +39,13 @@ def write_whole(path: Path, content: str) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def remove_remains(path: Path) -> None:
+    """Remove what writers of `path` left that died on the way; raises nothing.
+
+    Only for the one writer of `path`, before it writes.
+    """
+    with suppress(OSError):
+        for spare in path.parent.glob(f".{escape(path.name)}.????????"):
+            spare.unlink(missing_ok=True)
