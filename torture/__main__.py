@@ -38,19 +38,21 @@ async def played(
     *,
     smoke: bool,
     first: int | None,
+    times: int = 1,
     told: Callable[[Case, CaseResult], None],
 ) -> list[CaseResult]:
     """Play cases in `jobs` lanes and return their results in the catalogue's order.
 
-    `told` gets each as it ends. With `first`, of each case only the round of that number. The longest begin
-    first; those that have to be alone come after all others, one after the other.
+    `told` gets each as it ends. With `first`, of each case only the round of that number; `times` multiplies
+    counts and limits. The longest begin first; those that have to be alone come after all others, one after
+    the other.
     """
     results: dict[str, CaseResult] = {}
     free = asyncio.Semaphore(jobs)
 
     async def one(case: Case) -> None:
         async with free:
-            results[case.name] = result = await _played(case, seed, smoke=smoke, first=first)
+            results[case.name] = result = await _played(case, seed, smoke=smoke, first=first, times=times)
             told(case, result)
 
     ordered = sorted(wanted, key=lambda case: -case.limit_seconds)
@@ -64,10 +66,11 @@ async def played(
     return [results[case.name] for case in wanted]
 
 
-async def _played(case: Case, seed: int, *, smoke: bool, first: int | None) -> CaseResult:
-    count = 1 if first is not None else case.count_for(smoke=smoke)
+async def _played(case: Case, seed: int, *, smoke: bool, first: int | None, times: int) -> CaseResult:
+    count = 1 if first is not None else times * case.count_for(smoke=smoke)
+    limit_seconds = times * case.limit_seconds
     words = [sys.executable, "-m", "torture.player", case.name, "--seed", str(seed), "--count", str(count)]
-    words += ["--first", str(first or 0)]
+    words += ["--first", str(first or 0), "--limit", str(limit_seconds)]
     child = await asyncio.create_subprocess_exec(
         *words,
         stdin=asyncio.subprocess.DEVNULL,
@@ -77,10 +80,10 @@ async def _played(case: Case, seed: int, *, smoke: bool, first: int | None) -> C
         limit=16 * 1024 * 1024,
     )
     try:
-        async with asyncio.timeout(case.limit_seconds + GRACE_SECONDS):
+        async with asyncio.timeout(limit_seconds + GRACE_SECONDS):
             output, errors = await child.communicate()
     except TimeoutError:
-        return _lost(case, f"killed after {case.limit_seconds + GRACE_SECONDS:g} s")
+        return _lost(case, f"killed after {limit_seconds + GRACE_SECONDS:g} s")
     finally:
         # Its whole group: a case that dies may leave daemons behind.
         with suppress(ProcessLookupError, PermissionError):
@@ -121,7 +124,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(_line(case, result, seed, smoke=chosen.smoke), flush=True)
 
     results = asyncio.run(
-        played(wanted, seed, chosen.jobs, smoke=chosen.smoke, first=chosen.number, told=told)
+        played(
+            wanted,
+            seed,
+            chosen.jobs,
+            smoke=chosen.smoke,
+            first=chosen.number,
+            times=chosen.times,
+            told=told,
+        )
     )
     run = RunResult(seed, _machine(), round(time.monotonic() - started, 1), tuple(results))
     if chosen.keep:
@@ -140,6 +151,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", nargs="+", default=[], metavar="CASE", help="these cases alone")
     parser.add_argument("--number", type=int, metavar="N", help="of each case the round of this number alone")
     parser.add_argument("--smoke", action="store_true", help="each count divided by 50")
+    parser.add_argument("--times", type=int, default=1, metavar="N", help="each count multiplied by N")
     parser.add_argument("--jobs", type=int, default=(os.cpu_count() or 1) + 1, help="cases side by side")
     parser.add_argument("--keep", type=Path, metavar="FILE", help="write the results there, as JSON")
     parser.add_argument("--list", action="store_true", help="list the cases and run none")

@@ -47,6 +47,8 @@ INVARIANTS: Final = {
     "I10": "one line in the log for each change of state",
     "I11": "each refusal has the code and the text of its row in the table",
     "I12": "an ID that a container may hold is never dropped from the list",
+    "I13": "a prepared claim has its CDI file and its entry; after its unprepare nothing of it is left",
+    "I14": "the end of each use is one release; one more where a process died before it was noted",
 }
 
 SMOKE_DIVISOR: Final = 50

@@ -39,6 +39,8 @@ SUBJECTS: Final = (
     "preferences",
     "pod_resources",
     "checkpoints",
+    # Claims, and the driver that prepares them.
+    "claim_deaths",
     # Texts and bytes of others.
     "config_files",
     "config_edits",
