@@ -13,6 +13,7 @@ from devplug.driver.claims import (
     AllocatedDevice,
     ClaimRefusedError,
     allocated_devices,
+    is_name,
     is_uid,
     still_holds,
 )
@@ -127,3 +128,9 @@ def test_an_object_of_any_shape_is_read_or_refused(metadata: Any, status: Any) -
 def test_what_could_be_a_path_is_no_uid(text: str) -> None:
     assert not is_uid(text)
     assert is_uid("836ae87e-bf26-4589-8bb7-5ba8c14b06b8")
+
+
+@pytest.mark.parametrize("text", ["", "..", "../x", "a/b", "a?watch=1", "a%2fb", "a#", "A", "a" * 254, "a\n"])
+def test_what_could_be_a_path_or_a_query_is_no_name(text: str) -> None:
+    assert not is_name(text)
+    assert is_name("inference-0.claim")

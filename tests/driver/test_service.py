@@ -12,7 +12,7 @@ from devplug.driver.offer import OfferedDevice
 from devplug.errors import NotReadyError
 from devplug.k8s.errors import ClusterError, RefusedError
 from devplug.kubelet.pods import PodPhase
-from devplug.wire.dra import PREPARE, UNPREPARE
+from devplug.wire.dra import PREPARE, UNPREPARE, ClaimName
 from devplug.wire.sockets import connected
 from tests.driver.world import DRIVER, NAMESPACE, SERIAL, Cluster, Node, events, refusal, serving
 from tests.kubelet.dra_driver import pod, running
@@ -242,6 +242,16 @@ async def test_a_uid_that_is_a_path_is_refused_and_no_file_is_touched(node: Node
             assert await peer.call(UNPREPARE["v1.DRAPlugin"], [claim]) == {claim.uid: ""}
             assert await peer.call(PREPARE["v1.DRAPlugin"], []) == {}
     assert victim.exists()
+
+
+async def test_a_name_that_is_a_path_is_asked_of_nobody(node: Node) -> None:
+    node.claims.allocate("c", "a")
+    async with serving(node.driver("a")):
+        await until(node.registration_socket().exists)
+        async with connected(node.socket()) as peer:
+            for claim in (ClaimName("default", "uid-c", "../nodes/c"), ClaimName("x/..", "uid-c", "c")):
+                answer = await peer.call(PREPARE["v1.DRAPlugin"], [claim])
+                assert answer[claim.uid].error.endswith("is no name of a claim")
 
 
 async def test_a_cdi_folder_that_is_not_mounted_is_explained(node: Node) -> None:

@@ -25,6 +25,7 @@ __all__ = [
     "ClaimRefusedError",
     "Parameters",
     "allocated_devices",
+    "is_name",
     "is_uid",
     "reserved_pods",
     "still_holds",
@@ -34,6 +35,7 @@ FROM_CLASS: Final = "FromClass"
 """The source of parameters that an administrator wrote, into a DeviceClass."""
 
 _UID: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")
+_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
 
 class ClaimRefusedError(AllocationError):
@@ -68,6 +70,11 @@ class AllocatedDevice(Struct, frozen=True):
 def is_uid(text: str) -> bool:
     """Whether a text can be the UID of an object, so that a file may be named by it."""
     return _UID.fullmatch(text) is not None
+
+
+def is_name(text: str) -> bool:
+    """Whether a text can name a claim or its namespace, so that it may be part of a request's path."""
+    return _NAME.fullmatch(text) is not None
 
 
 def allocated_devices(

@@ -24,7 +24,14 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from msgspec.structs import replace
 
 from devplug.driver.claim_spec import ClaimUse, DeviceUse, answer, by_request, by_resource, claim_spec
-from devplug.driver.claims import ClaimRefusedError, allocated_devices, is_uid, reserved_pods, still_holds
+from devplug.driver.claims import (
+    ClaimRefusedError,
+    allocated_devices,
+    is_name,
+    is_uid,
+    reserved_pods,
+    still_holds,
+)
 from devplug.driver.counters import ClaimCounters
 from devplug.driver.parameters import configured, merged
 from devplug.driver.shares import with_shares
@@ -145,6 +152,8 @@ class ClaimService:
         try:
             if not is_uid(claim.uid):
                 raise ClaimRefusedError(f"{quoted(claim.uid)} is no UID of a claim")
+            if not (is_name(claim.namespace) and is_name(claim.name)):
+                raise ClaimRefusedError(f"{quoted(f'{claim.namespace}/{claim.name}')} is no name of a claim")
             async with self._alone(claim.uid):
                 use = await self._prepare(claim)
         except Exception as error:  # noqa: BLE001 -- whatever it is, the kubelet gets an answer
