@@ -61,29 +61,28 @@ def resources(draw: st.DrawFn, case: str) -> dict[str, Any]:
 def configs(draw: st.DrawFn) -> dict[str, Any]:
     cases = draw(st.lists(st.sampled_from(sorted(DISCOVERIES)), min_size=1, max_size=4, unique=True))
     made = [draw(resources(case)) for case in cases]
-    has_driver = any("serve" in one for one in made)
+    has_driver = any("serve" in one for one in made) or draw(st.booleans())
     return {"version": 1, **({"driver": DRIVER} if has_driver else {}), "resources": made}
 
 
 def needs(config: dict[str, Any]) -> set[str]:
     """Return what the pod has to be granted, read from the file's own words."""
-    return {need for resource in config["resources"] for need in _needs(resource)}
+    of_driver = {"cdi", "token", "/var/lib/kubelet/plugins_registry", f"/var/lib/kubelet/plugins/{DRIVER}"}
+    found = {need for resource in config["resources"] for need in _needs(resource)}
+    return found | (of_driver if "driver" in config else set())
 
 
 def _needs(resource: dict[str, Any]) -> set[str]:
     discover, rules = resource["discover"], resource.get("health", [])
     in_run = discover.get("path", "").startswith("/run")
-    is_dra = resource.get("serve") == "dra"
     words = {
         "dev": "static" not in discover and not in_run,
         "/run/board": in_run,
         "network": "net" in discover,
         "nvidia": "nvidia" in discover,
         "mig": "mig" in discover.get("nvidia", {}),
-        "cdi": is_dra or resource.get("expose", {}).get("strategy") == "cdi",
-        "token": is_dra or "nodeSelector" in resource,
-        "/var/lib/kubelet/plugins_registry": is_dra,
-        f"/var/lib/kubelet/plugins/{DRIVER}": is_dra,
+        "cdi": resource.get("expose", {}).get("strategy") == "cdi",
+        "token": "nodeSelector" in resource,
         "privileged": "onRelease" in resource or any("open" in rule or "exec" in rule for rule in rules),
         "/run/health": any(rule.get("file", "").startswith("/run/health/") for rule in rules),
     }

@@ -12,7 +12,7 @@ from devplug.daemon.config.loader import load
 from devplug.deploy.chart import overridden
 from devplug.deploy.manifests import lines_for, values_for
 from devplug.deploy.security_context import Needs, needs_of
-from tests.deploy.configs import configs, needs
+from tests.deploy.configs import DRIVER, configs, needs
 from tests.deploy.policies import faults, granted
 from tests.deploy.renderings import container, ours, pod_spec
 
@@ -52,6 +52,21 @@ def test_without_device_access_no_pod_is_privileged(config: dict[str, Any]) -> N
     objects = ours(values_for(needs_of(load(json.dumps(config), "test")), may_open=False))
     assert "privileged" not in granted(objects)
     assert container(objects)["securityContext"]["allowPrivilegeEscalation"] is False
+
+
+@given(configs())
+def test_a_resource_moves_to_claims_and_back_without_a_rollout_of_a_file_that_names_the_driver(
+    config: dict[str, Any],
+) -> None:
+    """The pod template is the same, so the daemon that gave devices out is the one that waits for them."""
+    plain = {
+        "driver": DRIVER,
+        **config,
+        "resources": [{**one, "serve": "devicePlugin"} for one in config["resources"]],
+    }
+    claims = {**plain, "resources": [{**one, "serve": "dra"} for one in config["resources"]]}
+    before, after = (ours(values_for(needs_of(load(json.dumps(text), "test")))) for text in (plain, claims))
+    assert pod_spec(before) == pod_spec(after)
 
 
 def test_an_unknown_configuration_gets_what_finding_devices_takes() -> None:

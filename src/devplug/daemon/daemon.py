@@ -11,12 +11,14 @@ import logging
 import os
 import platform
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from devplug.cdi.spec import kind_of
 from devplug.daemon.cdi.resource_spec import names_that_are_held
+from devplug.daemon.changeover import DRAINING, plugin_held_ids
 from devplug.daemon.container_response import found_name
 from devplug.daemon.placement import claimed_twice, placement_of
 from devplug.daemon.resource import ConfiguredPlugin
@@ -40,11 +42,6 @@ if TYPE_CHECKING:
 __all__ = ["Daemon", "PreferringPlugin", "plugin_of"]
 
 logger = logging.getLogger(__name__)
-
-
-DRAINING: Final = "it is served in the old way until no container holds its devices"
-"""Why a resource is not served as the file says, while it moves between device plugin and claims: no device
-may be given out by both."""
 
 
 def _driver_of(config: Config, resource: Resource) -> str:
@@ -133,6 +130,8 @@ class Daemon:
         self._config: Config | None = None
         self._applying = asyncio.Lock()
         self._has_started = False
+        self._begun: set[str] = set()
+        """The names of the resources that this process was to serve at any time."""
         self._drivers: dict[str, str] = {}
         """The DRA driver that serves a resource, by its name; empty for a device plugin."""
         self.unserved: dict[str, str] = {}
@@ -219,8 +218,11 @@ class Daemon:
         for name in [name for name in self._plugins if name not in wanted]:
             self._retire(self._plugins.pop(name))
         for name, resource in wanted.items():
-            plugin = self._plugins.get(name)
             driver = _driver_of(config, resource)
+            if driver and name not in self._begun:
+                await self._serve_held_by_plugin(resource)
+            self._begun.add(name)
+            plugin = self._plugins.get(name)
             if self._drivers.get(name, driver) != driver:
                 if plugin is not None:
                     logger.info(
@@ -232,6 +234,17 @@ class Daemon:
             elif plugin is None or plugin.resource != resource:
                 await self._serve(resource)
         self._has_started = True
+
+    async def _serve_held_by_plugin(self, resource: Resource) -> None:
+        """Serve a resource for claims by a device plugin at first, if containers hold devices of one.
+
+        The process before this one gave them out: a rollout, or an end while they were to be released.
+        """
+        holders, name = self._context.holders, resource.name
+        if holders is not None and (held := await plugin_held_ids(holders, name)):
+            self._drivers[name] = ""
+            await self._serve(replace(resource, serve="devicePlugin"))
+            holders.note_allocated(name, held)
 
     async def _serve(self, resource: Resource) -> None:
         """Serve a resource, in place of the plugin of the same name if there is one."""
@@ -347,8 +360,8 @@ class Daemon:
         plugin.retire()
         if held := plugin.held.held_ids():
             logger.warning(
-                "a resource was removed from the file while containers hold its devices; it is listed as "
-                "Unhealthy until they are released",
+                "containers hold devices of a resource that the file does not serve this way any more; it is "
+                "listed as Unhealthy until they are released",
                 extra={"resource_name": name, "devices": sorted(held), "pods": self._pods(name, held)},
             )
         self._retired[name] = _Retired(plugin, self._group.create_task(self._see_off(plugin)))

@@ -45,7 +45,7 @@ __all__ = [
     "next_drop_at",
 ]
 
-REMOVED: Final = "its resource was removed from the configuration"
+REMOVED: Final = "the configuration does not serve its resource this way any more"
 
 LEAST_DEVICE_BYTES: Final = 16
 """What a device takes in a list at least: a short ID, its health, and their tags and lengths."""

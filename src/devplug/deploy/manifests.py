@@ -91,7 +91,7 @@ def values_for(needs: Needs, *, may_open: bool = True) -> dict[str, Value]:
 
 
 def _dra_values(needs: Needs) -> dict[str, Value]:
-    if not needs.dra:
+    if not needs.driver:
         return {}
     classes: list[Value] = [
         {"name": class_name(name), "attribute": resource_value(name), "extendedResourceName": name}
@@ -124,7 +124,7 @@ def lines_for(needs: Needs, *, may_open: bool = True, kube_events: bool = False)
         *_line(
             "a token, to read claims and write the ResourceSlices of its Node; /var/run/cdi and the sockets "
             "of DRA drivers",
-            tuple(place for _, place in needs.dra),
+            ("driver", *(place for _, place in needs.dra)) if needs.driver else (),
         ),
         *(f"- {folder}, read-only: {place}" for folder, place in needs.folders),
     ]

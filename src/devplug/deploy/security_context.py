@@ -69,7 +69,8 @@ class Needs:
     dra: tuple[tuple[str, str], ...] = ()
     """The resources that a DRA driver serves, each with its place in the file."""
     driver: str = ""
-    """The name of that driver."""
+    """The name of that driver; empty if the file names none. What a driver needs is granted as soon as it is
+    named, so that `serve: dra` and back are edits without a rollout."""
     may_surge: bool = False
     """Whether two pods may serve one machine during an update: no resource is a device plugin's, and the
     ports are the pod's own."""
@@ -116,7 +117,7 @@ def needs_of(config: Config | None) -> Needs:
         host_network=tuple(found.host_network),
         node_labels=tuple(found.node_labels),
         dra=dra,
-        driver=(config.driver or "") if dra else "",
+        driver=config.driver or "",
         may_surge=len(dra) == len(config.resources) and not found.host_network,
         folders=_outermost(found.folders),
         left=tuple(found.left),

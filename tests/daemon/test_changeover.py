@@ -1,0 +1,79 @@
+"""A daemon that begins with a resource for claims: what containers have of its device plugin drains first."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from devplug.daemon.config.loader import load
+from devplug.daemon.service import serve_config
+from devplug.kubelet.kubelet import Kubelet
+from devplug.kubelet.pods import Container, Pod, PodPhase
+from devplug.plugin.serving import Serving
+from tests.virtualtime import on_virtual_time
+from tests.waiting import until
+
+pytest.importorskip("lightkube", reason="needs the extra [k8s]: pip install 'devplug[k8s]'")
+
+anyio_backend = on_virtual_time
+NAME = "example.com/a"
+PLUGIN = f"{{version: 1, resources: [{{name: {NAME}, discover: {{static: {{ids: [a0, a1]}}}}}}]}}"
+CLAIMS = PLUGIN.replace("1,", "1, driver: d.example.com,").replace("discover", "serve: dra, discover")
+POD = Pod("uid-p", "p", containers=(Container("main", {NAME: 1}),))
+
+
+@asynccontextmanager
+async def daemon(kubelet: Kubelet, root: Path, text: str) -> AsyncIterator[Serving]:
+    """A daemon as a new pod of the DaemonSet: it knows of the one before what is on the machine."""
+    monitoring = root / "pod-resources" / "kubelet.sock"
+    config = load(text, "c.yaml")
+    async with serve_config(
+        config, plugin_dir=kubelet.plugin_dir, pod_resources=monitoring, cdi_folder=root / "cdi"
+    ) as serving:
+        yield serving
+
+
+def driver_sockets(root: Path) -> list[str]:
+    """The sockets by which a kubelet finds a DRA driver, which begins with its first resource."""
+    return [path.name for path in (root / "plugins_registry").glob("d.example.com*.sock")]
+
+
+def health(kubelet: Kubelet) -> dict[str, str]:
+    return {one.id: one.health for one in kubelet.devices(NAME)}
+
+
+async def test_a_daemon_that_begins_with_claims_first_waits_for_the_pods_of_the_device_plugin(
+    short_dir: Path,
+) -> None:
+    kubelet = Kubelet.under(short_dir)
+    (short_dir / "plugins_registry").mkdir(exist_ok=True)
+    async with kubelet.running():
+        async with daemon(kubelet, short_dir, PLUGIN):
+            await kubelet.wait(lambda: kubelet.allocatable().get(NAME) == 2)
+            status = await kubelet.run_pod(POD)
+            assert status.phase is PodPhase.RUNNING
+            (held,) = (id_ for one in kubelet.allocations() for id_ in one.device_ids)
+        for _ in range(2):  # it ends while they drain, as in a second rollout
+            async with daemon(kubelet, short_dir, CLAIMS):
+                await kubelet.wait(lambda: health(kubelet) == {held: "Unhealthy"})
+                assert driver_sockets(short_dir) == []
+        async with daemon(kubelet, short_dir, CLAIMS):
+            await kubelet.wait(lambda: health(kubelet) == {held: "Unhealthy"})
+            kubelet.end_pod(POD.uid)
+            await until(lambda: driver_sockets(short_dir))
+
+
+async def test_a_daemon_that_begins_with_claims_that_no_pod_precedes_is_a_driver_at_once(
+    short_dir: Path,
+) -> None:
+    kubelet = Kubelet.under(short_dir)
+    (short_dir / "plugins_registry").mkdir(exist_ok=True)
+    async with kubelet.running():
+        async with daemon(kubelet, short_dir, PLUGIN):
+            await kubelet.wait(lambda: kubelet.allocatable().get(NAME) == 2)
+        async with daemon(kubelet, short_dir, CLAIMS):
+            await until(lambda: driver_sockets(short_dir))
+            assert kubelet.allocatable().get(NAME) == 0
