@@ -62,7 +62,7 @@ demo: .venv/.ready ## show this machine's devices in pods: no cluster, no root
 PYTEST := python -m pytest --numprocesses $(shell echo $$(($$(nproc) + 1))) --dist loadfile
 
 # What is decided without input or output, and told by values alone.
-PURE := $(addprefix tests/,test_backoff.py test_devices.py test_errors.py daemon/cdi daemon/config daemon/importers daemon/inspection dra metrics \
+PURE := $(addprefix tests/,test_backoff.py test_devices.py test_errors.py cdi daemon/cdi daemon/config daemon/importers daemon/inspection dra metrics \
 	$(addprefix daemon/test_,container_response.py health_rules.py overlap.py placement.py preference.py device_links.py) \
 	k8s sandbox/api sandbox/authorization sandbox/openapi sandbox/scheduler wire/http2 wire/test_messages.py wire/test_protobuf.py \
 	$(addprefix holders/test_,ledger.py any_history.py) \

@@ -25,7 +25,7 @@ from devplug.cdi.spec import (
     text,
     unplugged,
 )
-from tests.daemon.cdi.specs import KIND, NODE, STICK, devices, resource_names, spec
+from tests.cdi.specs import KIND, NODE, STICK, devices, resource_names, spec
 
 DATA = CdiMount("/opt/firmware", "/opt/firmware", bind_options(read_only=True))
 

@@ -18,15 +18,13 @@ from devplug.wire.pluginregistration import GET_INFO
 from devplug.wire.sockets import connected
 from tests.driver.world import DRIVER, SERIAL, Cluster, Node, events, serving
 from tests.kubelet.dra_driver import pod, running
-from tests.virtualtime import BACKEND
+from tests.virtualtime import on_virtual_time
 from tests.waiting import until
 
 OLD, NEW = "11111111-2222-3333-4444-555555555555", "66666666-7777-8888-9999-aaaaaaaaaaaa"
 
 
-@pytest.fixture(scope="module")
-def anyio_backend() -> object:
-    return BACKEND
+anyio_backend = on_virtual_time
 
 
 @pytest.fixture

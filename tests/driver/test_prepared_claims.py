@@ -14,12 +14,9 @@ from devplug.driver.claim_spec import ClaimUse, DeviceUse, claim_spec, file_name
 from devplug.driver.prepared_claims import PreparedClaims, boot_id
 from devplug.errors import KubeletError
 from tests.driver.world import DRIVER, SERIAL
-from tests.virtualtime import BACKEND, now
+from tests.virtualtime import now, on_virtual_time
 
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> object:
-    return BACKEND
+anyio_backend = on_virtual_time
 
 
 @pytest.fixture

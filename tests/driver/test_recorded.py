@@ -19,7 +19,7 @@ from devplug.wire.pluginregistration import GET_INFO, NOTIFY_REGISTRATION_STATUS
 from devplug.wire.sockets import connected
 from tests.driver.world import NODE, SERIAL, Node, refusal, serving
 from tests.golden.player import records
-from tests.virtualtime import BACKEND
+from tests.virtualtime import on_virtual_time
 from tests.waiting import until
 
 DATA = Path(__file__).parent.parent / "golden" / "data" / "dra"
@@ -37,9 +37,7 @@ DEVICES = tuple(f"{kind}-{number}" for kind in ("dev", "gpu") for number in rang
 Json = Any
 
 
-@pytest.fixture(scope="module")
-def anyio_backend() -> object:
-    return BACKEND
+anyio_backend = on_virtual_time
 
 
 def reply_of(lines: list[Json], number: int) -> Json:

@@ -16,13 +16,10 @@ from devplug.wire.dra import PREPARE, UNPREPARE, ClaimName
 from devplug.wire.sockets import connected
 from tests.driver.world import DRIVER, NAMESPACE, SERIAL, Cluster, Node, events, refusal, serving
 from tests.kubelet.dra_driver import pod, running
-from tests.virtualtime import BACKEND, now
+from tests.virtualtime import now, on_virtual_time
 from tests.waiting import until
 
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> object:
-    return BACKEND
+anyio_backend = on_virtual_time
 
 
 @pytest.fixture

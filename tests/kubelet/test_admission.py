@@ -28,12 +28,9 @@ from tests.kubelet.fakes import (
     served,
     unhealthy,
 )
-from tests.virtualtime import BACKEND
+from tests.virtualtime import on_virtual_time
 
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> object:
-    return BACKEND
+anyio_backend = on_virtual_time
 
 
 # ── calls ─────────────────────────────────────────────────────────────────────────────────────────

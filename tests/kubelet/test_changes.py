@@ -10,12 +10,9 @@ import pytest
 
 from devplug.kubelet.changes import Change, ChangeKind, Changes
 from tests.kubelet.fakes import RESOURCE, Clock, FakePlugin, happened, healthy, pod, registered, running
-from tests.virtualtime import BACKEND
+from tests.virtualtime import on_virtual_time
 
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> object:
-    return BACKEND
+anyio_backend = on_virtual_time
 
 
 async def test_wait_returns_at_once_what_is_true_already() -> None:

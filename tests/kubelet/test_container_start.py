@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-import pytest
-
 from devplug.devices import ContainerResponse
 from devplug.errors import KubeletError
 from devplug.kubelet.pods import Container, ContainerState, Event, Pod, PodPhase
@@ -28,12 +26,9 @@ from tests.kubelet.fakes import (
     running,
     served,
 )
-from tests.virtualtime import BACKEND
+from tests.virtualtime import on_virtual_time
 
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> object:
-    return BACKEND
+anyio_backend = on_virtual_time
 
 
 PRE_STARTS = PluginOptions(pre_start_required=True)

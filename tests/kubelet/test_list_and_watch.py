@@ -20,12 +20,9 @@ from tests.kubelet.fakes import (
     registered,
     running,
 )
-from tests.virtualtime import BACKEND
+from tests.virtualtime import on_virtual_time
 
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> object:
-    return BACKEND
+anyio_backend = on_virtual_time
 
 
 async def test_a_stream_that_ended_is_never_opened_again(short_dir: Path) -> None:

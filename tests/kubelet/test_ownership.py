@@ -18,13 +18,10 @@ from devplug.kubelet.pods import PodPhase
 from devplug.kubelet.settings import KubeletSettings
 from devplug.wire.sockets import socket_identity
 from tests.kubelet.fakes import RESOURCE, FakePlugin, healthy, pod, register, registered, running
-from tests.virtualtime import BACKEND
+from tests.virtualtime import on_virtual_time
 from tests.wire.fakes import eventually, open_descriptors
 
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> object:
-    return BACKEND
+anyio_backend = on_virtual_time
 
 
 def our_tasks() -> set[asyncio.Task[object]]:

@@ -10,12 +10,9 @@ import pytest
 from devplug.errors import KubeletError, RemoteError
 from devplug.kubelet.pluginfolder import PluginFolder
 from tests.kubelet.fakes import FakePlugin, healthy, registered, running, served
-from tests.virtualtime import BACKEND
+from tests.virtualtime import on_virtual_time
 
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> object:
-    return BACKEND
+anyio_backend = on_virtual_time
 
 
 def make_socket(path: Path) -> None:

@@ -32,12 +32,9 @@ from tests.kubelet.fakes import (
     running,
     served,
 )
-from tests.virtualtime import BACKEND, now, play
+from tests.virtualtime import now, on_virtual_time, play
 
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> object:
-    return BACKEND
+anyio_backend = on_virtual_time
 
 
 def refusal(folder: Path, **request: Any) -> str:

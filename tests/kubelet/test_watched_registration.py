@@ -30,13 +30,10 @@ from tests.kubelet.watched import (
     registry,
     watching,
 )
-from tests.virtualtime import BACKEND, now, play
+from tests.virtualtime import now, on_virtual_time, play
 from tests.wire.recordings import heads
 
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> object:
-    return BACKEND
+anyio_backend = on_virtual_time
 
 
 def answer_to(short_dir: Path, info: PluginInfo) -> RegistrationStatus:

@@ -29,12 +29,9 @@ from tests.kubelet.watched import (
     registry,
     watching,
 )
-from tests.virtualtime import BACKEND
+from tests.virtualtime import on_virtual_time
 
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> object:
-    return BACKEND
+anyio_backend = on_virtual_time
 
 
 # ── again ──────────────────────────────────────────────────────────────────────────────────────────

@@ -22,12 +22,9 @@ from devplug.plugin.environment import Registration
 from devplug.plugin.serving import serve, served
 from devplug.status import Holder, NodeStatus
 from tests.plugin.fakes import Fed, devices
-from tests.virtualtime import BACKEND
+from tests.virtualtime import on_virtual_time
 
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> object:
-    return BACKEND
+anyio_backend = on_virtual_time
 
 
 A = "- {name: example.com/a, discover: {static: {ids: [a0, a1], numaNodes: {a1: 1}}}}"

@@ -17,7 +17,7 @@ from devplug.wire import deviceplugin
 from devplug.wire.server_connection import IDLE_SECONDS, REQUEST_SECONDS, SPEAK_SECONDS
 from devplug.wire.sockets import Listener, connected
 from devplug.wire.values import PluginOptions
-from tests.virtualtime import BACKEND, now, passes
+from tests.virtualtime import now, on_virtual_time, passes
 from tests.wire.fakes import LIST, Plugin
 from tests.wire.http2.made import (
     CALL,
@@ -38,10 +38,7 @@ from tests.wire.http2.made import (
     reset,
 )
 
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> object:
-    return BACKEND
+anyio_backend = on_virtual_time
 
 
 LIST_AND_WATCH = deviceplugin.LIST_AND_WATCH.path

@@ -5,12 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.kubelet.dra_driver import FakeCluster
-from tests.virtualtime import BACKEND
+from tests.virtualtime import on_virtual_time
 
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> object:
-    return BACKEND
+anyio_backend = on_virtual_time
 
 
 @pytest.fixture

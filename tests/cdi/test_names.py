@@ -18,7 +18,7 @@ from devplug.cdi.spec import (
 )
 from devplug.devices import ContainerResponse, stable_id
 from devplug.k8s.resource_names import resource_name_fault
-from tests.daemon.cdi.specs import KIND, STICK, device_ids, resource_names, spec
+from tests.cdi.specs import KIND, STICK, device_ids, resource_names, spec
 
 
 @pytest.mark.parametrize(
