@@ -1,4 +1,4 @@
-"""Deaths of a driver: it dies at a step of prepare or unprepare, and the next one goes on with what is left."""
+"""Deaths of a driver: it dies at a step of prepare or unprepare, and the next one goes on from there."""
 
 from __future__ import annotations
 
