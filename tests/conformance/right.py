@@ -199,7 +199,8 @@ class RightPlugin:
         opened = 0
         while True:
             kubelet = socket_identity(self.folder / "kubelet.sock")
-            is_wanting = self.is_wanting(kubelet == known, opened) or self.is_unheard(opened)
+            is_same = kubelet == known
+            is_wanting = self.is_wanting(is_same, opened) or (is_same and self.is_unheard(opened))
             if kubelet is not None and is_wanting and not self.has_successor():
                 try:
                     if not self.listener.is_bound():
