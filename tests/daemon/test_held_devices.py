@@ -181,6 +181,15 @@ async def test_replicas_that_are_released_at_the_same_time_are_cleaned_once(tmp_
     assert not (tmp_path / "dirty").exists()
 
 
+async def test_a_release_by_a_claim_with_nothing_to_clean_writes_nothing(tmp_path: Path) -> None:
+    plain = resource("discover: {static: {ids: [a]}}")
+    held = HeldDevices(
+        plain, None, claimed_ids=lambda: frozenset("a"), dirty_file=DirtyFile(tmp_path / "dirty")
+    )
+    await held.release(["a"])
+    assert list(tmp_path.iterdir()) == []
+
+
 # ── with a kubelet that tells who holds what ──
 
 
