@@ -183,6 +183,32 @@ async def test_a_resource_moves_to_claims_and_back_only_when_nobody_holds_its_de
         await shows(lambda: not published())
 
 
+async def test_an_edit_of_a_resource_that_is_served_by_claims_leaves_its_slices_alone(
+    stage: Stage, short_dir: Path
+) -> None:
+    cdi, file = short_dir / "cdi", short_dir / "c.yaml"
+    cdi.mkdir()
+    text = CONFIG.format(serve="serve: dra")
+    file.write_text(text)
+    look_again = asyncio.Event()
+    folder = stage.place.folder / "nodes" / "worker-0" / "device-plugins"
+    async with serve_config(
+        load(text, "c.yaml"), plugin_dir=folder, file=file, look_again=look_again, cdi_folder=cdi
+    ) as serving:
+        await serving.wait_registered()
+        (before,) = shown(stage, "resourceslices")["items"]
+        (old,) = serving.plugins
+        file.write_text(text.replace("/dev/device", "/dev/other"))
+        look_again.set()
+        await until(lambda: serving.plugins and serving.plugins[0] is not old)
+        stage.applied(CLAIM)
+        await runs(stage, "claiming")
+        (written,) = claim_files(cdi)
+        assert '"/dev/other"' in written.read_text()
+        assert shown(stage, "resourceslices")["items"] == [before]
+        await gone(stage, "claiming")
+
+
 class Fpga(DevicePlugin):
     resource_name = "example.com/zero"
 

@@ -39,7 +39,7 @@ class Cluster:
         """Called once, before the next write."""
         self.writes: list[str] = []
         """The methods of all writes of slices."""
-        self._kubeconfig = folder / "kubeconfig"
+        self.kubeconfig = folder / "kubeconfig"
         self._port = 0
         self._server: asyncio.Task[None] | None = None
         self.make_node(NODE)
@@ -48,7 +48,7 @@ class Cluster:
         return self.registry.create(NODES, "", {"metadata": {"name": name}})
 
     def account(self) -> Account:
-        return chosen_account(str(self._kubeconfig), None)
+        return chosen_account(str(self.kubeconfig), None)
 
     def slices(self, node: str = NODE) -> list[Any]:
         found: list[Any] = list(self.registry.listing(RESOURCE_SLICES).items)
@@ -74,7 +74,7 @@ class Cluster:
         )
         api.listen()
         self._port = api.port
-        self._kubeconfig.write_text(api.kubeconfig)
+        self.kubeconfig.write_text(api.kubeconfig)
         self._server = self.tasks.create_task(api.run())
 
     async def stop(self) -> None:

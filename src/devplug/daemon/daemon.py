@@ -257,7 +257,7 @@ class Daemon:
             retired.seeing_off.cancel()
             before = retired.plugin
         if before is not None:
-            await self._serving.remove(name)
+            await self._serving.remove(name, is_replaced=True)
         try:
             plugin = self._made(resource, before)
             put_back = self._put_back(plugin, before) if self._has_started else None

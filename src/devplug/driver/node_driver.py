@@ -6,12 +6,13 @@ Resources come and go while it runs. What they offer is published together, as t
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from devplug.cdi.files import CDI_FOLDER
 from devplug.dra.taints import NO_EXECUTE, NO_SCHEDULE
 from devplug.driver.claim_reader import ConnectedClaims
 from devplug.driver.driver import DraDriver
+from devplug.driver.offer import ResourceLists
 from devplug.driver.publisher import PUBLISHER_RIGHTS, Publisher
 from devplug.driver.shares import offered_devices
 from devplug.driver.status import device_claims, driver_status
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
     from devplug.status import DeviceClaim, DriverStatus
 
 __all__ = ["NodeDriver"]
-
-FIRST_SECONDS: Final = 30.0
-"""How long slices wait for the first list of each resource: those of an earlier process stay until then."""
 
 
 class NodeDriver:
@@ -57,7 +55,7 @@ class NodeDriver:
         self.changed = Notifier()
         """Notified whenever `status` may have changed, or the claims that use devices."""
         self._resources: dict[str, DriverResource] = {}
-        self._offered: dict[str, Collection[Device]] = {}
+        self._lists = ResourceLists()
         self._evicting: set[str] = set()
         self._offers = Notifier()
         self._has_offered = False
@@ -136,21 +134,32 @@ class NodeDriver:
 
     def add(self, resource: DriverResource, *, evicts: bool = False) -> None:
         """Serve one more resource. `evicts`: a device that is Unhealthy ends the pods that use it."""
-        self._resources[resource.resource_name] = resource
+        name = resource.resource_name
+        self._resources[name] = resource
         if evicts:
-            self._evicting.add(resource.resource_name)
+            self._evicting.add(name)
+        self._lists.expect(name, asyncio.get_running_loop().time())
+        self._offers.notify()
 
-    def remove(self, resource_name: str) -> None:
-        """Offer and prepare no devices of a resource any more."""
+    def remove(self, resource_name: str, *, is_replaced: bool = False) -> None:
+        """Offer and prepare no devices of a resource any more; an unknown one is ignored.
+
+        `is_replaced`: another resource of the name comes at once. Until its first list, if that comes in
+        time, the devices stay in slices and claims for them wait.
+        """
         self._resources.pop(resource_name, None)
         self._evicting.discard(resource_name)
-        self._offered.pop(resource_name, None)
+        if is_replaced and resource_name in self._lists.devices:
+            self._lists.expect(resource_name, asyncio.get_running_loop().time())
+        else:
+            self._lists.drop(resource_name)
         self._offers.notify()
 
     def offer(self, resource_name: str, devices: Collection[Device]) -> None:
         """Take the devices that a resource has from now on, whatever their health."""
-        self._offered[resource_name] = devices
-        self._offers.notify()
+        if resource_name in self._resources:  # else it was removed, and ends in a moment
+            self._lists.take(resource_name, devices)
+            self._offers.notify()
 
     # ── life ──
 
@@ -169,16 +178,16 @@ class NodeDriver:
             await self._reader.close()
 
     async def _pass_on_offers(self) -> None:
-        deadline = asyncio.get_running_loop().time() + FIRST_SECONDS
+        clock = asyncio.get_running_loop().time
         while True:
             change = self._offers.next
-            self._claims.offer.replace(offered_devices(self._offered))
-            left_seconds = deadline - asyncio.get_running_loop().time()
-            if self._offered.keys() >= self._resources.keys() or left_seconds <= 0:
-                self._publisher.offer(dict(self._offered))
+            is_due = self._lists.advance(clock())
+            self._claims.offer.replace(offered_devices(self._lists.devices))
+            if is_due:
+                self._publisher.offer(dict(self._lists.devices))
                 self._has_offered = True
-                left_seconds = 0.0
-            await within(left_seconds or None, change.wait())
+            again_at = self._lists.again_at
+            await within(None if again_at is None else again_at - clock(), change.wait())
 
     async def _pass_on_uses(self) -> None:
         offer = self._claims.offer

@@ -1,9 +1,9 @@
-"""What a driver serves: the resources that prepare devices, and the devices that there are now."""
+"""What a driver serves: its resources, the devices that they list, and those that there are now."""
 
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -12,13 +12,19 @@ from devplug.k8s.client import CLAIMS
 from devplug.linux.notifier import Notifier
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from devplug.devices import ContainerResponse, Device
     from devplug.k8s.client import ApiServer
     from devplug.k8s.objects import Object
 
-__all__ = ["ClaimReader", "ClusterClaims", "DriverResource", "Offer", "OfferedDevice"]
+__all__ = ["ClaimReader", "ClusterClaims", "DriverResource", "Offer", "OfferedDevice", "ResourceLists"]
+
+FIRST_SECONDS: Final = 30.0
+"""How long the first list of a resource is waited for; until then its devices of before stay in slices."""
+
+GATHER_SECONDS: Final = 1.0
+"""How long changes wait for such a first list, so that an edit of many resources is one change of slices."""
 
 
 class DriverResource(Protocol):
@@ -46,6 +52,10 @@ class DriverResource(Protocol):
         A failure is an error, or the end of this process before it was noted that the use is over. Raises
         `AllocationError` to be called again by the kubelet, after some 10 s; until then the pod stays.
         """
+
+
+EARLY_SECONDS: Final = 0.001
+"""By how much a timer may come too early: the loop's clock has steps."""
 
 
 class ClaimReader(Protocol):
@@ -90,3 +100,50 @@ class Offer:
         """Offer exactly these devices from now on."""
         self.devices = MappingProxyType(dict(devices))
         self.changed.notify()
+
+
+class ResourceLists:
+    """The latest list of each resource, and when slices may have them. Pure: `now` is the time in seconds.
+
+    At first nothing may be published until every resource has listed its devices: those of an earlier process
+    stay. Later a resource that is replaced keeps its devices until its successor has listed some, and all
+    other changes wait only for `GATHER_SECONDS`. A resource that lists nothing for `FIRST_SECONDS` has none.
+    """
+
+    def __init__(self) -> None:
+        self.devices: dict[str, Collection[Device]] = {}
+        """By resource name; of one that is awaited, those of before."""
+        self.again_at: float | None = None
+        """When to call `advance` again if nothing changes before; None for never."""
+        self._awaited: dict[str, float] = {}
+        """Until when the first list of a resource is waited for, by its name."""
+        self._put_off_until: float | None = None
+        self._is_first = True
+
+    def expect(self, resource_name: str, now: float) -> None:
+        """Wait for the first list of a resource; its devices stay until then."""
+        self._awaited[resource_name] = now + FIRST_SECONDS
+
+    def take(self, resource_name: str, devices: Collection[Device]) -> None:
+        """Take a list."""
+        self.devices[resource_name] = devices
+        self._awaited.pop(resource_name, None)
+
+    def drop(self, resource_name: str) -> None:
+        """Forget the devices of a resource."""
+        self.devices.pop(resource_name, None)
+        self._awaited.pop(resource_name, None)
+
+    def advance(self, now: float) -> bool:
+        """Give up what was waited for too long; return whether `devices` may be published now."""
+        now += EARLY_SECONDS
+        for name in [name for name, until in self._awaited.items() if now >= until]:
+            self.drop(name)
+        if self._put_off_until is None:
+            self._put_off_until = now + (FIRST_SECONDS if self._is_first else GATHER_SECONDS)
+        is_due = not self._awaited or now >= self._put_off_until
+        if is_due:
+            self._put_off_until, self._is_first = None, False
+        moments = [*self._awaited.values(), *(() if self._put_off_until is None else (self._put_off_until,))]
+        self.again_at = min(moments, default=None)
+        return is_due

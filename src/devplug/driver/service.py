@@ -35,13 +35,7 @@ from devplug.driver.claims import (
 from devplug.driver.counters import ClaimCounters
 from devplug.driver.parameters import configured, merged
 from devplug.driver.shares import with_shares
-from devplug.errors import (
-    DevplugError,
-    IncidentError,
-    NotReadyError,
-    one_line,
-    quoted,
-)
+from devplug.errors import DevplugError, IncidentError, NotReadyError, one_line, quoted
 from devplug.k8s.errors import ClusterError, MissingExtraError, NotThereError, RefusedError
 from devplug.linux.notifier import within
 from devplug.logs import AUDIT
@@ -310,15 +304,28 @@ class ClaimService:
         """Have the resources prepare the devices of a claim; return what containers get of each."""
         found: dict[tuple[str, str], ContainerResponse] = {}
         for name, requests in by_request(use.devices).items():
-            resource = self._resources.get(name)
-            if resource is None:
-                raise ClaimRefusedError(f"{name} is not served by {self._driver} any more")
-            ids = [*requests.values()]
+            attempt = partial(self._answered, name, [*requests.values()])
             async with asyncio.timeout_at(deadline + PATIENCE_SECONDS):
-                responses = await self._patient(partial(resource.prepare, ids), NotReadyError, deadline)
+                responses = await self._patient(attempt, NotReadyError, deadline)
             for request, devices in zip(requests.items(), responses, strict=True):
                 found.update(zip(((request[0], id_) for id_ in request[1]), devices, strict=True))
         return [found[device.request, device.device_id] for device in use.devices]
+
+    async def _answered(
+        self, name: str, requests: Sequence[Sequence[str]]
+    ) -> Sequence[Sequence[ContainerResponse]]:
+        if (resource := await self._resource(name)) is None:
+            raise ClaimRefusedError(f"{name} is not served by {self._driver} any more")
+        return await resource.prepare(requests)
+
+    async def _resource(self, name: str) -> DriverResource | None:
+        """Return a resource; None if there is none. Raises `NotReadyError` while it is being replaced."""
+        found = self._resources.get(name)
+        if found is None and any(one.resource_name == name for one in self._offer.devices.values()):
+            raise NotReadyError(
+                f"{name} was changed and has not listed its devices yet; look at the log of the driver"
+            )
+        return found
 
     # ── the end of a use ──
 
@@ -361,7 +368,8 @@ class ClaimService:
         ]
 
     async def _release(self, resource_name: str, device_ids: Sequence[str]) -> None:
-        resource = self._resources.get(resource_name)
+        deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+        resource = await self._patient(partial(self._resource, resource_name), NotReadyError, deadline)
         if resource is None:
             logger.warning(
                 "a resource is not served any more; its devices were not cleaned up",

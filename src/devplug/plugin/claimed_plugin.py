@@ -105,7 +105,8 @@ class ClaimedPlugin:
                     self._driver.offer(self.resource_name, tuple(self._inventory.snapshot.devices.values()))
                 following.cancel()
         finally:
-            self._driver.remove(self.resource_name)
+            # If nobody has: as its `devices` failed at first, and who was before it may come back.
+            self._driver.remove(self.resource_name, is_replaced=True)
             await self._service.drain()
             self._service.close()
 

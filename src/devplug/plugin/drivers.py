@@ -79,6 +79,11 @@ class Drivers:
         driver = self.driver(name)
         return ClaimedPlugin(plugin, inventory, counters, driver, on_change, evicts=evicts)
 
+    def remove(self, resource_name: str, *, is_replaced: bool) -> None:
+        """Take a resource from its driver, if it has one; see `NodeDriver.remove`."""
+        for driver in self._drivers.values():
+            driver.remove(resource_name, is_replaced=is_replaced)
+
     async def close(self) -> None:
         """Stop all drivers, which finish their work on claims."""
         for task in self._tasks:

@@ -207,9 +207,14 @@ class Serving:
         """Return the device IDs of a resource that claims use, of the DRA driver `dra`."""
         return self._drivers.driver(dra).held_ids(resource_name)
 
-    async def remove(self, resource_name: str) -> None:
-        """Stop serving a plugin once its calls in flight have ended; unknown names are ignored."""
+    async def remove(self, resource_name: str, *, is_replaced: bool = False) -> None:
+        """Stop serving a plugin once its calls in flight have ended; unknown names are ignored.
+
+        `is_replaced`: another plugin of the name is added at once. Until its first list, or for 30 s, a DRA
+        driver keeps the devices published, and claims for them wait.
+        """
         if served := self._served.pop(resource_name, None):
+            self._drivers.remove(resource_name, is_replaced=is_replaced)
             self.notifier.notify()
             served.task.cancel()
             await asyncio.wait((served.task,))
