@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from devplug.cdi.spec import UNPLUGGED_PATH
 from devplug.daemon.config.loader import load
 from devplug.daemon.service import serve_config
 from devplug.deploy.manifests import manifests, values_for
@@ -19,6 +20,7 @@ from devplug.devices import ContainerResponse, Device
 from devplug.k8s.yaml import yaml_text
 from devplug.plugin.contract import DevicePlugin
 from devplug.plugin.serving import served
+from tests.daemon.hosts import link
 from tests.sandbox.kubectl.stage import Stage, why_kubectl_is_missing
 from tests.waiting import until
 
@@ -138,6 +140,40 @@ async def test_pods_with_a_claim_and_pods_with_limits_get_the_device_of_one_desc
         assert claim_files(cdi) == []
         assert [one.claims for one in serving.statuses()[0].devices] == [()]
     assert shown(stage, "resourceslices")["items"], "the next daemon goes on with the slices"
+
+
+async def test_a_container_that_restarts_gets_the_node_that_its_device_has_then(
+    stage: Stage, short_dir: Path
+) -> None:
+    cdi = short_dir / "cdi"
+    cdi.mkdir()
+    device = link(short_dir / "by-id" / "one", "/dev/zero")
+    text = CONFIG.format(serve="serve: dra").replace("/dev/zero", f"{short_dir}/by-id/one")
+    owned = text.replace("permissions: r", 'strategy: cdi, mode: "0640", owner: {uid: 7, gid: 8}')
+    folder = stage.place.folder / "nodes" / "worker-0" / "device-plugins"
+    held = {"path": "/dev/device", "permissions": "rw", "uid": 7, "gid": 8, "fileMode": 0o640}
+
+    def given() -> object:
+        (file,) = cdi.glob("[!.]*")  # the resource has none of its own
+        (only,) = json.loads(file.read_text().partition("\n")[2])["devices"]
+        return only["containerEdits"]["deviceNodes"]
+
+    async with serve_config(load(owned, "c.yaml"), plugin_dir=folder, cdi_folder=cdi) as serving:
+        await serving.wait_registered()
+        stage.applied(CLAIM)
+        await runs(stage, "claiming")
+        assert given() == [held | {"hostPath": "/dev/zero"}], "CDI follows no link"
+        device.unlink()
+        await until(lambda: given() == [held | {"hostPath": UNPLUGGED_PATH}])
+        device.symlink_to("/dev/full")
+        await until(lambda: given() == [held | {"hostPath": "/dev/full"}])
+        device.unlink()
+        await until(lambda: given() == [held | {"hostPath": UNPLUGGED_PATH}])
+    device.symlink_to("/dev/zero")
+    async with serve_config(load(owned, "c.yaml"), plugin_dir=folder, cdi_folder=cdi):
+        await until(lambda: given() == [held | {"hostPath": "/dev/zero"}])
+        await gone(stage, "claiming")
+        assert list(cdi.iterdir()) == []
 
 
 async def test_a_resource_moves_to_claims_and_back_only_when_nobody_holds_its_devices(

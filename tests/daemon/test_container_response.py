@@ -317,7 +317,8 @@ def test_the_variable_is_always_a_name_that_a_shell_takes(resource_name: str) ->
 def test_with_names_of_our_own_specs_the_nodes_are_left_to_them() -> None:
     one = serving('expose: {env: {PORTS: "{containerPaths}"}, strategy: cdi}')
     shares = shares_of([Device("tty0")], {"tty0": tty(0)}, one)
-    assert container_response(shares, one, cdi_devices=["a.com/bb=tty0"]) == ContainerResponse(
+    names = ["a.com/bb=tty0"]
+    assert container_response(shares, one, cdi_devices=names, device_nodes=()) == ContainerResponse(
         envs={"PORTS": "/dev/tty0"}, cdi_devices=["a.com/bb=tty0"]
     )
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from devplug.cdi.spec import CdiOwner
 from devplug.devices import ContainerResponse, Device, DeviceNode
 from devplug.driver.driver import DraDriver
 from devplug.driver.offer import OfferedDevice
@@ -39,10 +40,15 @@ class FakeResource:
     """A resource whose devices are nodes by name; it fails as it is told."""
 
     resource_name: str = SERIAL
+    node_owner: CdiOwner = field(default_factory=CdiOwner)
     prepared: list[tuple[str, ...]] = field(default_factory=list)
     released: list[str] = field(default_factory=list)
     prepare_errors: list[Exception] = field(default_factory=list)
     release_errors: list[Exception] = field(default_factory=list)
+    current_errors: list[Exception] = field(default_factory=list)
+    nodes: dict[str, str] = field(default_factory=dict)
+    """The paths of those that are elsewhere than by their names."""
+    unplugged: set[str] = field(default_factory=set)
     may_go_on: asyncio.Event | None = None
     """Set it to let a call that was begun go on."""
 
@@ -52,15 +58,20 @@ class FakeResource:
             await self.may_go_on.wait()
         if self.prepare_errors:
             raise self.prepare_errors.pop(0)
+        return [[self._response(id_) for id_ in ids] for ids in requests]
+
+    async def current(
+        self, requests: Sequence[Sequence[str]]
+    ) -> Sequence[Sequence[ContainerResponse | None]]:
+        if self.current_errors:
+            raise self.current_errors.pop(0)
         return [
-            [
-                ContainerResponse(
-                    device_nodes=[DeviceNode(f"/dev/{id_}", f"/dev/in-{id_}")], envs={"ID": id_}
-                )
-                for id_ in ids
-            ]
-            for ids in requests
+            [self._response(id_) if id_ not in self.unplugged else None for id_ in ids] for ids in requests
         ]
+
+    def _response(self, id_: str) -> ContainerResponse:
+        node = DeviceNode(self.nodes.get(id_, f"/dev/{id_}"), f"/dev/in-{id_}")
+        return ContainerResponse(device_nodes=[node], envs={"ID": id_})
 
     async def release(self, device_ids: Sequence[str]) -> None:
         if self.release_errors:

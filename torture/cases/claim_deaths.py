@@ -16,6 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
+from devplug.cdi.spec import CdiOwner
 from devplug.devices import ContainerResponse, Device, DeviceNode
 from devplug.driver.offer import Offer, OfferedDevice
 from devplug.driver.parameters import DeviceConfig
@@ -92,18 +93,22 @@ class _Resource:
     """A resource that writes down what it does, where no death takes it away."""
 
     resource_name: Final = RESOURCE
+    node_owner: Final = CdiOwner()
 
     def __init__(self, journal: Path) -> None:
         self._journal = journal
 
     async def prepare(self, requests: Sequence[Sequence[str]]) -> Sequence[Sequence[ContainerResponse]]:
         self._note("+", [id_ for ids in requests for id_ in ids])
-        return [
-            [ContainerResponse(device_nodes=[DeviceNode(f"/dev/{one}")]) for one in ids] for ids in requests
-        ]
+        return await self.current(requests)
 
     async def release(self, device_ids: Sequence[str]) -> None:
         self._note("-", device_ids)
+
+    async def current(self, requests: Sequence[Sequence[str]]) -> Sequence[Sequence[ContainerResponse]]:
+        return [
+            [ContainerResponse(device_nodes=[DeviceNode(f"/dev/{one}")]) for one in ids] for ids in requests
+        ]
 
     def _note(self, sign: str, ids: Sequence[str]) -> None:
         with open(self._journal, "ab", buffering=0) as file:

@@ -99,8 +99,8 @@ GUARDS: Final = (
         "I11",
         "a CDI file names only what was looked at for it",
         "src/devplug/daemon/cdi/resource_spec.py",
-        "        real_path = real_path_of(self._host, found_node, found)\n",
-        "        real_path = self._host.real_path(found_node.host_path)\n",
+        "        real_path = real_path_of(host, found_node, share.found)\n",
+        "        real_path = host.real_path(found_node.host_path)\n",
         "tests/daemon/cdi/test_resource_spec.py",
     ),
     Guard(

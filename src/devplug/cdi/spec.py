@@ -23,6 +23,7 @@ __all__ = [
     "CdiDevice",
     "CdiMount",
     "CdiNode",
+    "CdiOwner",
     "CdiSpec",
     "bind_options",
     "device_name",
@@ -67,6 +68,14 @@ _NO_ENVS: Final[Mapping[str, str]] = MappingProxyType({})
 # ── values ────────────────────────────────────────────────────────────────────────────────────────
 
 
+class CdiOwner(msgspec.Struct, frozen=True):
+    """Who owns device nodes in a container; None is the container's user, or as on the host."""
+
+    uid: int | None = None
+    gid: int | None = None
+    file_mode: int | None = None
+
+
 class CdiNode(msgspec.Struct, frozen=True):
     """A device node in the container.
 
@@ -80,10 +89,8 @@ class CdiNode(msgspec.Struct, frozen=True):
     """The kernel's own node: CDI follows no link and enters no folder."""
     permissions: str = "rw"
     uid: int | None = None
-    """Owner in the container; None leaves it to the runtime: the container's user, or the host's owner."""
     gid: int | None = None
     file_mode: int | None = None
-    """Permission bits; None takes the host's."""
 
 
 class CdiMount(msgspec.Struct, frozen=True):
@@ -242,30 +249,25 @@ def _escaped(value: object) -> str:
 
 def _edits(device: CdiDevice) -> _Edits:
     nodes = [
-        _Node(
-            node.path,
-            "" if node.host_path == node.path else node.host_path,
-            node.permissions,
-            node.uid,
-            node.gid,
-            node.file_mode,
-        )
-        for node in device.nodes
+        _Node(one.path, host, one.permissions, one.uid, one.gid, one.file_mode)
+        for one in device.nodes
+        for host in ["" if one.host_path == one.path else one.host_path]
     ]
     mounts = [_Mount(mount.host_path, mount.container_path, list(mount.options)) for mount in device.mounts]
     return _Edits([f"{name}={value}" for name, value in sorted(device.envs.items())], nodes, mounts)
 
 
-def parse(content: str | bytes) -> CdiSpec | None:
+def parse(content: str | bytes, vendor: str = VENDOR_PREFIX) -> CdiSpec | None:
     """Return the spec in a file that devplug wrote; None for any other file. Never raises.
 
-    Fields that this release does not know are passed over: another release of ours may have written them.
+    `vendor` is what its kind begins with. Fields that this release does not know are passed over: another
+    release of ours may have written them.
     """
     try:
         file = msgspec.json.decode(content, type=_File)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
-    if not file.kind.startswith(VENDOR_PREFIX) or any(kind_faults(file.kind)):
+    if not file.kind.startswith(vendor) or any(kind_faults(file.kind)):
         return None
     return CdiSpec(file.kind, tuple(_device(one.name, one.container_edits) for one in file.devices))
 

@@ -187,7 +187,11 @@ def with_room_for_replicas(found: HostDevice, replicas: int) -> HostDevice:
 
 
 def devices_of(
-    found: HostDevice, resource: Resource, health: Health, attributes: Mapping[str, AttributeValue]
+    found: HostDevice,
+    resource: Resource,
+    health: Health,
+    attributes: Mapping[str, AttributeValue],
+    nodes: Sequence[str] = (),
 ) -> tuple[Device, ...]:
     """Return what is advertised of a found device: itself, or each of its replicas.
 
@@ -199,7 +203,14 @@ def devices_of(
     is_one_device = resource.serve == "dra" and share.replicas > 1 and share.max_per_container == 1
     share_of = found.name if is_one_device else ""
     return tuple(
-        Device(id_, health=health, numa_nodes=numa_nodes, attributes=attributes, share_of=share_of)
+        Device(
+            id_,
+            health=health,
+            numa_nodes=numa_nodes,
+            attributes=attributes,
+            share_of=share_of,
+            device_nodes=nodes,
+        )
         for id_ in device_ids(found.name, resource.share.replicas)
     )
 
@@ -239,12 +250,13 @@ def container_response(
     shares: Sequence[Share],
     resource: Resource,
     *,
-    cdi_devices: Sequence[str] | None = None,
+    cdi_devices: Sequence[str] = (),
+    device_nodes: Sequence[DeviceNode] | None = None,
 ) -> ContainerResponse:
     """Return the response for a container with these shares.
 
-    With `cdi_devices`, the device nodes are left to the specs of those names. Raises `AllocationError` if two
-    devices would be one file in the container.
+    `device_nodes` takes the place of those of the shares. Raises `AllocationError` if two devices would be
+    one file in the container.
     """
     expose = resource.expose
     facts_of_all = [share.facts for share in shares]
@@ -252,17 +264,18 @@ def container_response(
     for name, template in {**_usual_env(resource), **expose.env}.items():
         if not name.variables:
             envs[name.literal] = render_all(template, facts_of_all)
-    nodes = [node for share in shares for node in share.device_nodes]
-    nodes += [DeviceNode(folder, folder, expose.permissions) for folder in expose.directories]
+    if device_nodes is None:
+        device_nodes = [node for share in shares for node in share.device_nodes]
+        device_nodes += [DeviceNode(folder, folder, expose.permissions) for folder in expose.directories]
     try:
         return ContainerResponse(
-            device_nodes=nodes if cdi_devices is None else [],
+            device_nodes=device_nodes,
             mounts=[mount for share in shares for mount in share.mounts],
             envs=envs,
             annotations={
                 key: render_all(template, facts_of_all) for key, template in expose.annotations.items()
             },
-            cdi_devices=[*(name for share in shares for name in share.cdi_devices), *(cdi_devices or ())],
+            cdi_devices=[*(name for share in shares for name in share.cdi_devices), *cdi_devices],
         )
     except PluginError as error:
         raise InvalidRequestError(str(error)) from error
@@ -283,7 +296,11 @@ class ContainerShares(Struct, frozen=True, dict=True):
 
     def response_by(self, cdi_devices: Sequence[str]) -> ContainerResponse:
         """Return the response that leaves the nodes to the specs of these names; raises as above."""
-        return container_response(self.shares, self.resource, cdi_devices=cdi_devices)
+        return container_response(self.shares, self.resource, cdi_devices=cdi_devices, device_nodes=())
+
+    def response_with(self, device_nodes: Sequence[DeviceNode]) -> ContainerResponse:
+        """Return the response with these nodes in place of those of the shares; raises as above."""
+        return container_response(self.shares, self.resource, device_nodes=device_nodes)
 
 
 class Responses:

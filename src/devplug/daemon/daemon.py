@@ -61,6 +61,10 @@ def plugin_of(
 
     Raises `KubeletError` if the resource needs a CDI folder that cannot be read.
     """
+    if resource.serve == "dra":
+        from devplug.daemon.claimed_resource import ClaimedResource
+
+        return ClaimedResource(resource, context, before)
     may_choose = resource.prefer != "none" and (
         resource.share.replicas > 1 or resource.share.max_per_container != 1
     )

@@ -143,13 +143,13 @@ class _Made(Struct):
 class DeviceList:
     """The devices of one resource, from one list to the next; lives as long as the resource is served.
 
-    Devices have attributes if `has_attributes`: claims select by them, and a device plugin's kubelet never
-    sees them.
+    With `is_claimed` devices have their attributes, by which claims select, and their nodes, whose change is
+    a change of the list then. A device plugin's kubelet sees neither.
     """
 
-    def __init__(self, resource: Resource, *, has_attributes: bool = False) -> None:
+    def __init__(self, resource: Resource, *, is_claimed: bool = False) -> None:
         self._resource = resource
-        self._has_attributes = has_attributes
+        self._is_claimed = is_claimed
         self._made: dict[str, _Made] = {}
         self.known: dict[str, KnownDevice] = {}
         """By name: devices that are present, and those that were."""
@@ -242,8 +242,10 @@ class DeviceList:
         health = self._health(known, lack, scan, blocked)
         if last is not None and last.health == health:
             return last
-        attributes = attributes_of(known.found) if self._has_attributes else {}
-        return _Made(known, health, devices_of(known.found, self._resource, health, attributes), lack)
+        attributes = attributes_of(known.found) if self._is_claimed else {}
+        is_there = self._is_claimed and known.is_present and not lack
+        nodes = _node_paths(known.found) if is_there else ()
+        return _Made(known, health, devices_of(known.found, self._resource, health, attributes, nodes), lack)
 
     def _health(
         self, known: KnownDevice, lack: str | None, scan: ScanResult, blocked: Mapping[str, str]

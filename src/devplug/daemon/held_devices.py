@@ -227,8 +227,7 @@ class HeldDevices:
         self._given -= ids
         self._read_dirty()
         self._releasing |= ids
-        if self._resource.on_release is not None:
-            self._dirty |= names
+        self._dirty |= names if self._resource.on_release is not None else set()
         try:
             faults = await self._clean_all(names, self._releasing)
             if names & self._dirty:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 
     from devplug.daemon.config.types import Resource
+    from devplug.daemon.container_response import ContainerShares
     from devplug.daemon.sources.device import HostDevice
     from devplug.devices import ContainerResponse
     from devplug.errors import HasId
@@ -59,7 +60,7 @@ class ConfiguredPlugin(DevicePlugin):
         self.resource = resource
         self.resource_name = resource.name
         self.context = context or DaemonContext()
-        self.listing = DeviceList(resource, has_attributes=resource.serve == "dra")
+        self.listing = DeviceList(resource, is_claimed=resource.serve == "dra")
         self.held: HeldDevices = HeldDevices(
             resource,
             self.context.holders_of(resource),
@@ -336,9 +337,7 @@ class ConfiguredPlugin(DevicePlugin):
             self._claim_for_giving(names)
             self.held.give(devices)
             self._note_answers(devices, found)
-            if self._cdi_spec is None or self.resource.expose.strategy != "cdi":
-                return given.response
-            return given.response_by(await self._cdi_spec.publish(given.shares))
+            return await self._response(given)
         except UnhealthyDeviceError as error:
             names = self._names(error.devices)
             self._refused.update(dict.fromkeys(names, error.reason))
@@ -350,9 +349,10 @@ class ConfiguredPlugin(DevicePlugin):
             if self.is_retired:
                 self._changed.set()
 
-    async def release(self, devices: Sequence[Device], /) -> None:
-        """Run `onRelease` for devices whose claim has ended."""
-        await self.held.release(device.id for device in devices)
+    async def _response(self, given: ContainerShares) -> ContainerResponse:
+        if self._cdi_spec is None or self.resource.expose.strategy != "cdi":
+            return given.response
+        return given.response_by(await self._cdi_spec.publish(given.shares))
 
     def _note_answers(self, devices: Iterable[Device], found: Mapping[str, HostDevice]) -> None:
         """Keep the answers for allocated devices, and drop those for devices that nobody holds any more."""

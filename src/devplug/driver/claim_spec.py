@@ -19,18 +19,21 @@ from devplug.cdi.spec import (
     CdiDevice,
     CdiMount,
     CdiNode,
+    CdiOwner,
     CdiSpec,
     bind_options,
     device_name,
     faults,
+    parse,
     qualified_name,
     text,
+    unplugged,
 )
 from devplug.driver.claims import ClaimRefusedError
 from devplug.wire.dra import PreparedClaim, PreparedDevice
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Container, Mapping, Sequence
 
     from devplug.devices import ContainerResponse
 
@@ -42,9 +45,12 @@ __all__ = [
     "by_resource",
     "claim_kind",
     "claim_spec",
+    "current_spec",
     "file_name",
     "file_text",
+    "in_the_way",
     "read_file",
+    "read_spec",
     "uid_of_file",
 ]
 
@@ -106,6 +112,21 @@ class ClaimUse(Struct, frozen=True):
         )
 
 
+def in_the_way(use: ClaimUse, claims: Mapping[str, ClaimUse], ending: Container[str]) -> ClaimUse | None:
+    """Return another claim that has a device which this use needs alone, or that is being released.
+
+    `ending` has the UIDs of claims that are.
+    """
+    for other in claims.values():
+        if other.uid != use.uid and any(
+            device.excludes(wanted) or (other.uid in ending and device.is_of(wanted))
+            for device in other.devices
+            for wanted in use.devices
+        ):
+            return other
+    return None
+
+
 def by_request(devices: Sequence[DeviceUse]) -> Mapping[str, Mapping[str, Sequence[str]]]:
     """Return the IDs of the devices of each request, by resource and request; each ID once."""
     found: dict[str, dict[str, list[str]]] = {}
@@ -130,18 +151,23 @@ def claim_kind(driver: str) -> str:
 
 
 def claim_spec(
-    driver: str, use: ClaimUse, responses: Sequence[ContainerResponse]
+    driver: str,
+    use: ClaimUse,
+    responses: Sequence[ContainerResponse],
+    owner_of: Callable[[str], CdiOwner] = lambda _name: CdiOwner(),
 ) -> tuple[CdiSpec | None, ClaimUse]:
     """Return the spec of a claim, and its use with the names in it; None where containers get nothing of it.
 
-    `responses` are what containers get of each device, in order. Raises `ClaimRefusedError` for what no
+    `responses` are what containers get of each device, in order; `owner_of` returns who owns the nodes of a
+    resource in containers. Raises `ClaimRefusedError` for what no
     runtime would take.
     """
     kind = claim_kind(driver)
     made: dict[str, CdiDevice] = {}
     devices: list[DeviceUse] = []
     for device, response in zip(use.devices, responses, strict=True):
-        own = _cdi_device(device_name(f"{use.uid}-{device.name}"), response)
+        owner = owner_of(device.resource_name)
+        own = _cdi_device(device_name(f"{use.uid}-{device.name}"), response, owner)
         # Two requests may share one device (dra.md D86), and be configured differently.
         if made.get(own.name, own) != own:
             own = replace(own, name=device_name(f"{use.uid}-{device.name}-{device.request}"))
@@ -156,15 +182,51 @@ def claim_spec(
     return (spec if made else None), replace(use, devices=tuple(devices))
 
 
-def _cdi_device(name: str, response: ContainerResponse) -> CdiDevice:
+def _cdi_device(name: str, response: ContainerResponse, owner: CdiOwner) -> CdiDevice:
     return CdiDevice(
         name,
-        tuple(CdiNode(one.container_path, one.host_path, one.permissions) for one in response.device_nodes),
+        tuple(
+            CdiNode(one.container_path, one.host_path, one.permissions, owner.uid, owner.gid, owner.file_mode)
+            for one in response.device_nodes
+        ),
         tuple(
             CdiMount(one.host_path, one.container_path, bind_options(read_only=one.read_only))
             for one in response.mounts
         ),
         response.envs,
+    )
+
+
+def current_spec(spec: CdiSpec, use: ClaimUse, responses: Sequence[ContainerResponse | None]) -> CdiSpec:
+    """Return the spec of a prepared claim with the paths on the host as they are now.
+
+    `responses` are what containers get now of each device, in order; None where it is not there. Where it
+    has another number of nodes than before, it counts as gone, too: which is which is not known. All else
+    stays as it was given: other containers of the pod have it.
+    """
+    now = {
+        name: response
+        for device, response in zip(use.devices, responses, strict=True)
+        for name in device.cdi_names
+    }
+    return CdiSpec(
+        spec.kind,
+        tuple(_current_device(one, now[qualified_name(spec.kind, one.name)]) for one in spec.devices),
+    )
+
+
+def _current_device(device: CdiDevice, response: ContainerResponse | None) -> CdiDevice:
+    if response is None or (len(response.device_nodes), len(response.mounts)) != (
+        len(device.nodes),
+        len(device.mounts),
+    ):
+        return unplugged(device)
+    nodes = zip(device.nodes, response.device_nodes, strict=True)
+    mounts = zip(device.mounts, response.mounts, strict=True)
+    return replace(
+        device,
+        nodes=tuple(replace(one, host_path=now.host_path) for one, now in nodes),
+        mounts=tuple(replace(one, host_path=now.host_path) for one, now in mounts),
     )
 
 
@@ -226,3 +288,8 @@ def read_file(content: bytes) -> ClaimUse | None:
         return msgspec.json.decode(first[len(_MARK) :], type=ClaimUse)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
+
+
+def read_spec(driver: str, content: bytes) -> CdiSpec | None:
+    """Return the spec in a file that our driver wrote; None for any other. Never raises."""
+    return parse(content.partition(b"\n")[2], f"k8s.{driver}/")

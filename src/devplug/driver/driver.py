@@ -21,6 +21,7 @@ from devplug.driver.counters import ClaimCounters
 from devplug.driver.health import HealthService
 from devplug.driver.offer import Offer
 from devplug.driver.prepared_claims import PreparedClaims, boot_id
+from devplug.driver.refresher import Refresher
 from devplug.driver.service import ClaimService
 from devplug.driver.shares import shares_in_use
 from devplug.errors import KubeletError, PluginError
@@ -163,6 +164,8 @@ class DraDriver:
                 tasks,
                 self._counters,
             )
+            refresher = Refresher(service, self._store, self._resources, self.offer)
+            tasks.create_task(refresher.run(), name="devplug claims' files")
             listener = Listener(self._socket, (*service.bindings(), self._health.binding()))
             wake = asyncio.Event()
             try:

@@ -14,6 +14,7 @@ from devplug.linux.notifier import Notifier
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from devplug.cdi.spec import CdiOwner
     from devplug.devices import ContainerResponse, Device
     from devplug.k8s.client import ApiServer
     from devplug.k8s.objects import Object
@@ -34,6 +35,10 @@ class DriverResource(Protocol):
     def resource_name(self) -> str:
         """Its name, as in `example.com/serial`."""
 
+    @property
+    def node_owner(self) -> CdiOwner:
+        """Who owns the device nodes in containers."""
+
     async def prepare(self, requests: Sequence[Sequence[str]]) -> Sequence[Sequence[ContainerResponse]]:
         """Return what containers get of each device; called when a claim's use of them begins.
 
@@ -44,6 +49,15 @@ class DriverResource(Protocol):
         It is called again for the same use after a reboot, and where a call failed or this process ended
         before the claim was prepared. Raises `NotReadyError` for what passes within seconds: it is tried
         again. Any other `AllocationError` refuses the claim, with its text.
+        """
+
+    async def current(
+        self, requests: Sequence[Sequence[str]]
+    ) -> Sequence[Sequence[ContainerResponse | None]]:
+        """Return what containers get now of each device, as `prepare` does; None where it is not there.
+
+        It is asked for claims that are prepared, and changes nothing. Raises `NotReadyError` where that is
+        not known now, and any other `AllocationError` where it cannot be.
         """
 
     async def release(self, device_ids: Sequence[str]) -> None:

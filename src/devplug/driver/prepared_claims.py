@@ -22,7 +22,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from devplug.cdi.files import content_of, explained, is_remains, opened, try_lock, write_locked
-from devplug.driver.claim_spec import ClaimUse, file_name, file_text, read_file, uid_of_file
+from devplug.driver.claim_spec import ClaimUse, file_name, file_text, read_file, read_spec, uid_of_file
 from devplug.errors import KubeletError
 from devplug.linux.durable_file import remove_remains, write_whole
 
@@ -163,6 +163,11 @@ class PreparedClaims:
             self.claims[use.uid] = prepared
         return prepared
 
+    def spec_of(self, uid: str) -> CdiSpec | None:
+        """Return the spec in the file of a claim; None if it has none."""
+        content = _content_at(self._cdi_path(uid))
+        return None if content is None else read_spec(self._driver, content)
+
     def unpublish(self, uid: str) -> None:
         """Make a use unprepared: no container can start with its devices any more. Raises `KubeletError`."""
         with explained(self._cdi_folder, "remove from"):
@@ -204,7 +209,8 @@ class PreparedClaims:
             uid = uid_of_file(self._driver, name)
             if uid is None:
                 continue
-            use = _use_in(path)
+            content = _content_at(path)
+            use = None if content is None else read_file(content)
             if use is None or use.uid != uid:
                 logger.warning(
                     "a CDI file with a name of ours is not ours; it is left alone", extra={"path": str(path)}
@@ -268,12 +274,12 @@ def _names(folder: Path) -> list[str]:
         return []
 
 
-def _use_in(path: Path) -> ClaimUse | None:
+def _content_at(path: Path) -> bytes | None:
     fd = opened(path)
     if fd is None:
         return None
     try:
-        return read_file(content_of(fd))
+        return content_of(fd)
     finally:
         os.close(fd)
 

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from msgspec.structs import replace
 
-from devplug.driver.claim_spec import ClaimUse, DeviceUse, answer, by_request, by_resource, claim_spec
+from devplug.cdi.spec import CdiOwner
+from devplug.driver.claim_spec import ClaimUse, DeviceUse, answer, by_resource, claim_spec, in_the_way
 from devplug.driver.claims import (
     ClaimRefusedError,
     allocated_devices,
@@ -34,6 +35,7 @@ from devplug.driver.claims import (
 )
 from devplug.driver.counters import ClaimCounters
 from devplug.driver.parameters import configured, merged
+from devplug.driver.refresher import asked, seen_devices
 from devplug.driver.shares import with_shares
 from devplug.errors import DevplugError, IncidentError, NotReadyError, one_line, quoted
 from devplug.k8s.errors import ClusterError, MissingExtraError, NotThereError, RefusedError
@@ -45,7 +47,7 @@ from devplug.wire.sockets import unary
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 
-    from devplug.devices import ContainerResponse
+    from devplug.devices import ContainerResponse, Device
     from devplug.driver.claims import AllocatedDevice
     from devplug.driver.offer import ClaimReader, DriverResource, Offer
     from devplug.driver.parameters import ParameterDecoder
@@ -93,6 +95,8 @@ class ClaimService:
         self._decode = decode
         self._tasks = tasks
         self._counters = counters or ClaimCounters()
+        self.seen: dict[str, Sequence[Device] | None] = {}
+        """By claim UID: the devices as they were when its CDI file was last held against them."""
         self._locks: dict[str, tuple[asyncio.Lock, list[None]]] = {}
         """By claim UID, as long as somebody has or wants it; the list is as long as they are many."""
         self._works = 0
@@ -148,7 +152,7 @@ class ClaimService:
                 raise ClaimRefusedError(f"{quoted(claim.uid)} is no UID of a claim")
             if not (is_name(claim.namespace) and is_name(claim.name)):
                 raise ClaimRefusedError(f"{quoted(f'{claim.namespace}/{claim.name}')} is no name of a claim")
-            async with self._alone(claim.uid):
+            async with self.alone(claim.uid):
                 use = await self._prepare(claim)
         except Exception as error:  # noqa: BLE001 -- whatever it is, the kubelet gets an answer
             text = _text_of(error, facts)
@@ -163,7 +167,7 @@ class ClaimService:
         facts = {"claim": f"{claim.namespace}/{claim.name}", "claim_uid": claim.uid}
         try:
             if is_uid(claim.uid):  # no other was ever prepared
-                async with self._alone(claim.uid), self._store.locked():
+                async with self.alone(claim.uid), self._store.locked():
                     use = self._store.claims.get(claim.uid)
                     if use is not None:
                         await self._end(use)
@@ -174,7 +178,7 @@ class ClaimService:
         return ""
 
     @asynccontextmanager
-    async def _alone(self, uid: str) -> AsyncIterator[None]:
+    async def alone(self, uid: str) -> AsyncIterator[None]:
         """Be the only task for a claim in this block."""
         lock, users = self._locks.setdefault(uid, (asyncio.Lock(), []))
         users.append(None)
@@ -211,10 +215,11 @@ class ClaimService:
                 use = replace(use, since=old.since)
             elif old is not None:  # the claim was released since, and allocated again
                 await self._end(old)
+            self.seen[use.uid] = seen_devices(self._offer, use)
             use = await self._begin(use, deadline)
             responses = await self._responses(use, deadline)
             given = [configured(one, config) for one, config in zip(responses, configs, strict=True)]
-            spec, named = claim_spec(self._driver, use, given)
+            spec, named = claim_spec(self._driver, use, given, self._owner_of)
             return await self._store.publish(named, spec)
 
     async def _found(self, namespace: str, name: str, deadline: float) -> Object | None:
@@ -268,24 +273,16 @@ class ClaimService:
 
     async def _begin(self, use: ClaimUse, deadline: float) -> ClaimUse:
         """Let a use begin, once no other claim has a device in a way that keeps this one out; return it."""
-        while other := self._in_the_way(use := with_shares(use, self._offer.devices, self._store.claims)):
-            async with self._alone(other.uid):
-                if self._in_the_way(use) is other:
+        store = self._store
+        while True:
+            use = with_shares(use, self._offer.devices, store.claims)
+            if (other := in_the_way(use, store.claims, self._ending)) is None:
+                await store.begin(use)
+                self._offer.changed.notify()
+                return use
+            async with self.alone(other.uid):
+                if in_the_way(use, store.claims, self._ending) is other:
                     await self._take_over(use, other, deadline)
-        await self._store.begin(use)
-        self._offer.changed.notify()
-        return use
-
-    def _in_the_way(self, use: ClaimUse) -> ClaimUse | None:
-        """Return another claim that has a device which this use needs alone, or that is being released."""
-        for other in self._store.claims.values():
-            if other.uid != use.uid and any(
-                device.excludes(wanted) or (other.uid in self._ending and device.is_of(wanted))
-                for device in other.devices
-                for wanted in use.devices
-            ):
-                return other
-        return None
 
     async def _take_over(self, use: ClaimUse, other: ClaimUse, deadline: float) -> None:
         """End the use of a claim that has released its devices; raises `ClaimRefusedError` if it has not."""
@@ -302,14 +299,19 @@ class ClaimService:
 
     async def _responses(self, use: ClaimUse, deadline: float) -> Sequence[ContainerResponse]:
         """Have the resources prepare the devices of a claim; return what containers get of each."""
-        found: dict[tuple[str, str], ContainerResponse] = {}
-        for name, requests in by_request(use.devices).items():
-            attempt = partial(self._answered, name, [*requests.values()])
+
+        async def prepared(
+            name: str, requests: Sequence[Sequence[str]]
+        ) -> Sequence[Sequence[ContainerResponse]]:
+            attempt = partial(self._answered, name, requests)
             async with asyncio.timeout_at(deadline + PATIENCE_SECONDS):
-                responses = await self._patient(attempt, NotReadyError, deadline)
-            for request, devices in zip(requests.items(), responses, strict=True):
-                found.update(zip(((request[0], id_) for id_ in request[1]), devices, strict=True))
-        return [found[device.request, device.device_id] for device in use.devices]
+                return await self._patient(attempt, NotReadyError, deadline)
+
+        return await asked(use, prepared)
+
+    def _owner_of(self, resource_name: str) -> CdiOwner:
+        found = self._resources.get(resource_name)
+        return found.node_owner if found is not None else CdiOwner()
 
     async def _answered(
         self, name: str, requests: Sequence[Sequence[str]]
@@ -346,6 +348,7 @@ class ClaimService:
                 await self._store.begin(replace(use, devices=tuple(left), boot_id=""))
                 raise failures[0]
             await self._store.end(use.uid)
+            self.seen.pop(use.uid, None)
         finally:
             self._ending.discard(use.uid)
         self._offer.changed.notify()

@@ -6,12 +6,15 @@ A claim's request is answered as a container's request is: by `prepare` and `all
 from __future__ import annotations
 
 import asyncio
+import os
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from msgspec.structs import replace
 
-from devplug.devices import ContainerResponse, HealthState
+from devplug.cdi.spec import CdiOwner
+from devplug.devices import ContainerResponse, Device, DeviceNode, HealthState
+from devplug.errors import NotReadyError, UnhealthyDeviceError
 from devplug.plugin.service import PluginService
 
 if TYPE_CHECKING:
@@ -26,6 +29,16 @@ if TYPE_CHECKING:
 __all__ = ["ClaimedPlugin"]
 
 _NOTHING = ContainerResponse()
+
+
+@runtime_checkable
+class _WithNodes(Protocol):
+    """A plugin that knows the nodes of its devices, also of those that are unhealthy."""
+
+    node_owner: CdiOwner
+
+    def current(self, devices: Sequence[Device], /) -> ContainerResponse | None:
+        """Return what containers get of claimed devices now; None if one of them is not there."""
 
 
 class ClaimedPlugin:
@@ -49,6 +62,7 @@ class ClaimedPlugin:
         evicts: bool = False,
     ) -> None:
         self.resource_name = str(plugin.resource_name)
+        self.node_owner = plugin.node_owner if isinstance(plugin, _WithNodes) else CdiOwner()
         self.registered_at: float | None = None
         """Since when the driver is registered, as a Unix time in seconds; None if it is not."""
         self._plugin = plugin
@@ -126,10 +140,41 @@ class ClaimedPlugin:
         """Return what containers get of the devices of each request: all of it with the first device."""
         responses = await self._service.allocate([tuple(ids) for ids in requests])
         return [
-            [response, *([_NOTHING] * (len(ids) - 1))]
+            [_without_links(response), *([_NOTHING] * (len(ids) - 1))]
             for ids, response in zip(requests, responses, strict=True)
         ]
+
+    async def current(
+        self, requests: Sequence[Sequence[str]]
+    ) -> Sequence[Sequence[ContainerResponse | None]]:
+        """Return what containers get now of the devices of each request; None where one is not there."""
+        return [[await self._current(ids), *([_NOTHING] * (len(ids) - 1))] for ids in requests]
+
+    async def _current(self, device_ids: Sequence[str]) -> ContainerResponse | None:
+        if isinstance(self._plugin, _WithNodes):
+            return self._plugin.current([Device(id_) for id_ in device_ids])
+        try:
+            return _without_links(await self._service.allocate_again(device_ids))
+        except UnhealthyDeviceError as error:
+            raise NotReadyError(str(error)) from error
 
     async def release(self, device_ids: Sequence[str]) -> None:
         """Have the plugin clean up devices that no claim uses any more."""
         await self._service.release(device_ids)
+
+
+def _without_links(response: ContainerResponse) -> ContainerResponse:
+    """Return a response with the kernel's own nodes: CDI follows no link, as those of /dev/serial/by-id."""
+    nodes = [
+        DeviceNode(os.path.realpath(one.host_path), one.container_path, one.permissions)
+        for one in response.device_nodes
+    ]
+    if nodes == list(response.device_nodes):
+        return response
+    return ContainerResponse(
+        device_nodes=nodes,
+        mounts=response.mounts,
+        envs=response.envs,
+        annotations=response.annotations,
+        cdi_devices=response.cdi_devices,
+    )

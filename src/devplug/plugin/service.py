@@ -252,6 +252,14 @@ class PluginService:
             await self._mark(error)
             raise
 
+    async def allocate_again(self, device_ids: Sequence[str]) -> ContainerResponse:
+        """Return what `allocate` answers now for a container that has these devices; nothing is prepared.
+
+        Raises `AllocationError`, also where one is unhealthy.
+        """
+        seconds = self._plugin.allocate_timeout_seconds
+        return await self._answered("allocate", seconds, self._allocated_again(device_ids))
+
     async def release(self, device_ids: Sequence[str]) -> None:
         """Have the plugin's `release` clean up devices that no claim uses any more.
 
@@ -278,13 +286,17 @@ class PluginService:
             asked = [self._inventory.find_healthy(device_ids) for device_ids in containers]
             async with self._inventory.handing_out([device for devices in asked for device in devices]):
                 await self.streams.until_known([device.id for devices in asked for device in devices])
-                return [await self._allocate_one(devices) for devices in asked]
+                return [await self._allocate_one(devices, is_first=self._has_prepare) for devices in asked]
         except UnhealthyDeviceError as error:
             raise UnhealthyDeviceError(error.reason, *error.devices, advice=_ADVICE) from error
 
-    async def _allocate_one(self, devices: Sequence[Device]) -> ContainerResponse:
+    async def _allocated_again(self, device_ids: Sequence[str]) -> ContainerResponse:
+        async with self._hooks.turn:
+            return await self._allocate_one(self._inventory.find_healthy(device_ids), is_first=False)
+
+    async def _allocate_one(self, devices: Sequence[Device], *, is_first: bool) -> ContainerResponse:
         try:
-            if self._has_prepare:
+            if is_first:
                 await self._hooks.call(self._plugin.prepare, devices)
             response = await self._hooks.call(self._plugin.allocate, devices)
         except UnhealthyDeviceError as error:

@@ -152,7 +152,7 @@ class Serving:
 
         `held_ids` returns the device IDs that containers may hold, and is asked at each change of the list:
         they stay listed, Unhealthy, when their device is gone. The kubelet knows them; without `held_ids`
-        an ID that was given out counts as held for ever.
+        an ID that was given out counts as held for ever, or with `dra` for as long as a claim uses it.
 
         With `dra`, the name of a DRA driver, pods get the devices by claims; `evicts` then says whether an
         Unhealthy device ends the pods that have it.
@@ -165,6 +165,8 @@ class Serving:
         name = plugin.resource_name
         if name in self._served:
             raise PluginError(_taken(name))
+        if dra and held_ids is None:
+            held_ids = partial(self.claimed_ids, dra, name)
         counters = self.counters_of(name)
         past = self._records.take(name, time.monotonic())
         if dra and held_ids is None:

@@ -84,7 +84,7 @@ def test_only_a_resource_of_a_driver_has_them(tmp_path: Path) -> None:
     """A device plugin's list stays as it was."""
     scan = ScanResult([usb_device(tmp_path)], now=0.0)
     (plain,) = DeviceList(resource(FTDI)).update(scan)
-    (known,) = DeviceList(resource(FTDI), has_attributes=True).update(scan)
+    (known,) = DeviceList(resource(FTDI), is_claimed=True).update(scan)
     assert plain.attributes == {}
     assert known.attributes["serial"] == "A1"
     assert [*attribute_faults(known.attributes)] == []

@@ -12,6 +12,7 @@ from msgspec import Struct
 from devplug.cdi.spec import (
     CdiDevice,
     CdiNode,
+    CdiOwner,
     CdiSpec,
     device_name,
     kind_of,
@@ -20,6 +21,7 @@ from devplug.cdi.spec import (
 )
 from devplug.daemon.container_response import REPLICA_MARK, share_of
 from devplug.daemon.path_check import nodes_below, real_path_of
+from devplug.devices import DeviceNode
 from devplug.errors import AllocationError, KubeletError, PluginError
 
 if TYPE_CHECKING:
@@ -30,10 +32,9 @@ if TYPE_CHECKING:
     from devplug.daemon.container_response import Share
     from devplug.daemon.sources.device import HostDevice
     from devplug.daemon.sources.host import Host
-    from devplug.devices import DeviceNode
     from devplug.wire.values import PodResources
 
-__all__ = ["ResourceCdiSpec", "name_of", "names_that_are_held"]
+__all__ = ["ResourceCdiSpec", "kernel_nodes", "name_of", "names_that_are_held", "owner_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +63,32 @@ def names_that_are_held(pods: Iterable[PodResources]) -> set[str]:
                         ranks = range(counts[devices.resource_name])
                         names.update(qualified_name(kind, name_of(name, index)) for index in ranks)
     return names
+
+
+def owner_of(resource: Resource) -> CdiOwner:
+    """Return who owns the nodes of a resource in containers."""
+    owner, mode = resource.expose.owner, resource.expose.mode
+    return CdiOwner(
+        owner.uid if owner else None,
+        owner.gid if owner else None,
+        int(mode, 8) if mode else None,
+    )
+
+
+def kernel_nodes(share: Share, resource: Resource, host: Host) -> list[DeviceNode]:
+    """Return the nodes of a share, and those below folders, by their own paths: CDI follows no link.
+
+    Each path is resolved again, as it may have changed. Raises `AllocationError` where one leads elsewhere.
+    """
+    nodes = []
+    for node in share.device_nodes:
+        found_node = next(one for one in share.found.nodes if one.host_path == node.host_path)
+        real_path = real_path_of(host, found_node, share.found)
+        nodes.append(DeviceNode(real_path, node.container_path, node.permissions))
+    for folder in resource.expose.directories:
+        below = nodes_below(host, folder, resource)
+        nodes += [DeviceNode(path, path, resource.expose.permissions) for path in below]
+    return nodes
 
 
 class _Item(Struct, frozen=True):
@@ -151,27 +178,12 @@ class ResourceCdiSpec:
 
     def _device(self, share: Share) -> CdiDevice | None:
         """Return the CDI device of a share; None if it has no device node."""
-        nodes = [self._node(node, share.found) for node in share.device_nodes]
-        for folder in self._resource.expose.directories:
-            nodes += [
-                CdiNode(path, path, self._resource.expose.permissions, *self._owner())
-                for path in nodes_below(self._host, folder, self._resource)
-            ]
-        return CdiDevice(name_of(share.found.name, share.index), tuple(nodes)) if nodes else None
-
-    def _node(self, node: DeviceNode, found: HostDevice) -> CdiNode:
-        """Return the node for the spec; its path is resolved again, as it may have changed."""
-        found_node = next(one for one in found.nodes if one.host_path == node.host_path)
-        real_path = real_path_of(self._host, found_node, found)
-        return CdiNode(node.container_path, real_path, node.permissions, *self._owner())
-
-    def _owner(self) -> tuple[int | None, int | None, int | None]:
-        owner, mode = self._resource.expose.owner, self._resource.expose.mode
-        return (
-            owner.uid if owner else None,
-            owner.gid if owner else None,
-            int(mode, 8) if mode else None,
+        owner = owner_of(self._resource)
+        nodes = tuple(
+            CdiNode(one.container_path, one.host_path, one.permissions, owner.uid, owner.gid, owner.file_mode)
+            for one in kernel_nodes(share, self._resource, self._host)
         )
+        return CdiDevice(name_of(share.found.name, share.index), nodes) if nodes else None
 
     async def _write(self) -> None:
         """Write the file.

@@ -1,0 +1,54 @@
+"""The plugin of a configured resource whose devices pods get by claims."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from devplug.daemon.cdi.resource_spec import kernel_nodes, owner_of
+from devplug.daemon.resource import ConfiguredPlugin
+from devplug.errors import AllocationError, InvalidRequestError, PluginError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from devplug.cdi.spec import CdiOwner
+    from devplug.daemon.container_response import ContainerShares
+    from devplug.devices import ContainerResponse, Device
+
+__all__ = ["ClaimedResource"]
+
+
+class ClaimedResource(ConfiguredPlugin):
+    """The plugin of one resource with `serve: dra`; what containers get is in the CDI files of claims."""
+
+    @property
+    def node_owner(self) -> CdiOwner:
+        """Who owns the device nodes in containers."""
+        return owner_of(self.resource)
+
+    async def _response(self, given: ContainerShares) -> ContainerResponse:
+        return self._with_kernel_nodes(given)
+
+    def _with_kernel_nodes(self, given: ContainerShares) -> ContainerResponse:
+        try:
+            nodes = [node for one in given.shares for node in kernel_nodes(one, self.resource, self._host)]
+            return given.response_with(nodes)
+        except PluginError as error:
+            raise InvalidRequestError(str(error)) from error
+
+    def current(self, devices: Sequence[Device], /) -> ContainerResponse | None:
+        """Return what containers get of claimed devices now; None if one of them is not there.
+
+        One that is only unhealthy is there: its node is no other device's.
+        """
+        names, present = self._names(devices), self.listing.present()
+        try:
+            return self._with_kernel_nodes(
+                self._responses.of(devices, {name: present[name] for name in names})
+            )
+        except (KeyError, AllocationError):
+            return None
+
+    async def release(self, devices: Sequence[Device], /) -> None:
+        """Run `onRelease` for devices whose claim has ended."""
+        await self.held.release(device.id for device in devices)

@@ -1,0 +1,130 @@
+"""The refresher of claims' CDI files: what they say of the host stays right while devices come and go.
+
+The kubelet has a claim prepared before a pod's first container starts, and not again while its sandbox lives
+(dra.md D14): a container that restarts has its CDI names looked up in the file as it is then. So a device
+that was plugged in again gets the paths of its new nodes there. One that is gone gets a path that leads
+nowhere: its old one may be another pod's device by now, and the container waits until its own is back.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+from devplug.driver.claim_spec import by_request, current_spec
+from devplug.driver.claims import ClaimRefusedError
+from devplug.errors import DevplugError, NotReadyError
+from devplug.linux.notifier import within
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
+
+    from devplug.devices import ContainerResponse, Device
+    from devplug.driver.claim_spec import ClaimUse
+    from devplug.driver.offer import DriverResource, Offer
+    from devplug.driver.prepared_claims import PreparedClaims
+
+__all__ = ["Refresher", "asked", "seen_devices"]
+
+logger = logging.getLogger(__name__)
+
+Response = TypeVar("Response")
+
+RETRY_SECONDS: Final = 10.0
+"""How long until a file that could not be written is tried again."""
+
+
+def seen_devices(offer: Offer, use: ClaimUse) -> Sequence[Device] | None:
+    """Return the devices of a claim as they are offered now; None if one is not, as before the first list."""
+    found = [offer.devices.get(one.name) for one in use.devices]
+    return [one.device for one in found if one is not None] if None not in found else None
+
+
+async def asked(
+    use: ClaimUse, ask: Callable[[str, Sequence[Sequence[str]]], Awaitable[Sequence[Sequence[Response]]]]
+) -> Sequence[Response]:
+    """Ask each resource of a claim, by its name, for its requests; return the answers, device by device."""
+    found: dict[tuple[str, str], Response] = {}
+    for name, requests in by_request(use.devices).items():
+        answers = await ask(name, [*requests.values()])
+        for (request, ids), of_devices in zip(requests.items(), answers, strict=True):
+            found.update(zip(((request, id_) for id_ in ids), of_devices, strict=True))
+    return [found[device.request, device.device_id] for device in use.devices]
+
+
+class _Claims(Protocol):
+    """Who works on claims, one task at a time for each."""
+
+    seen: dict[str, Sequence[Device] | None]
+
+    def alone(self, uid: str) -> AbstractAsyncContextManager[None]:
+        """Be the only task for a claim in this block."""
+
+
+class Refresher:
+    """The refresher of one driver; lives from `run` to its cancellation."""
+
+    def __init__(
+        self, claims: _Claims, store: PreparedClaims, resources: Mapping[str, DriverResource], offer: Offer
+    ) -> None:
+        self._claims = claims
+        self._store = store
+        self._resources = resources
+        self._offer = offer
+        self._logged: dict[str, str] = {}
+        """Why the file of a claim could not be refreshed, by UID."""
+
+    async def run(self) -> None:
+        """Refresh the file of each claim whose devices have changed, and of all once after a start."""
+        while True:
+            change = self._offer.changed.next
+            is_current = True
+            for use in list(self._store.claims.values()):
+                now = seen_devices(self._offer, use)
+                is_changed = now is not None and now != self._claims.seen.get(use.uid)
+                if is_changed and self._store.is_prepared(use):
+                    is_current &= await self._refresh(use.uid)
+            await within(None if is_current else RETRY_SECONDS, change.wait())
+
+    async def _refresh(self, uid: str) -> bool:
+        """Refresh one file; return whether it is as it should be."""
+        try:
+            async with self._claims.alone(uid), self._store.locked():
+                use = self._store.claims.get(uid)
+                if use is not None and self._store.is_prepared(use):
+                    now = seen_devices(self._offer, use)
+                    with suppress(NotReadyError):  # it is sick, and may have its nodes: the next change says
+                        await self._refresh_use(use)
+                    self._claims.seen[uid] = now
+        except (DevplugError, TimeoutError) as error:
+            if self._logged.get(uid) != str(error):
+                self._logged[uid] = str(error)
+                logger.warning(
+                    "the CDI file of a claim cannot be refreshed; a container that restarts may not start",
+                    extra={"claim_uid": uid, "reason": str(error)},
+                )
+            return False
+        self._logged.pop(uid, None)
+        return True
+
+    async def _refresh_use(self, use: ClaimUse) -> None:
+        spec = self._store.spec_of(use.uid)
+        if spec is None:  # containers get nothing of it, or only what others wrote
+            return
+        now = current_spec(spec, use, await asked(use, self._current))
+        if now == spec:
+            return
+        await self._store.publish(use, now)
+        logger.info(
+            "the CDI file of a claim was refreshed, as its devices have other nodes now",
+            extra={"claim": str(use), "claim_uid": use.uid, "devices": [one.name for one in use.devices]},
+        )
+
+    async def _current(
+        self, name: str, requests: Sequence[Sequence[str]]
+    ) -> Sequence[Sequence[ContainerResponse | None]]:
+        if name not in self._resources:
+            raise ClaimRefusedError(f"{name} is not served by this driver any more")
+        return await self._resources[name].current(requests)
