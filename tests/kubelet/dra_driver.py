@@ -254,12 +254,14 @@ class FakeCluster:
 
 
 @asynccontextmanager
-async def running(root: Path, cluster: FakeCluster, *, compat: bool = True) -> AsyncIterator[Kubelet]:
+async def running(
+    root: Path, cluster: FakeCluster, *, compat: bool = True, limit_seconds: float = 1000
+) -> AsyncIterator[Kubelet]:
     """A kubelet below `root`, by the clock of the loop."""
     clock = asyncio.get_running_loop().time
     settings = KubeletSettings(clock=clock, claims=cluster, slices=cluster, compat=compat)
     kubelet = Kubelet.under(root, settings)
-    async with asyncio.timeout(1000), kubelet.running():
+    async with asyncio.timeout(limit_seconds), kubelet.running():
         yield kubelet
 
 

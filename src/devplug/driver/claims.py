@@ -15,7 +15,7 @@ from devplug.errors import AllocationError, quoted
 from devplug.k8s.objects import entries, fields, maps, part, text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from devplug.k8s.objects import Object
     from devplug.wire.dra import ClaimName
@@ -25,6 +25,7 @@ __all__ = [
     "ClaimRefusedError",
     "Parameters",
     "allocated_devices",
+    "is_free",
     "is_name",
     "is_uid",
     "reserved_pods",
@@ -118,6 +119,17 @@ def reserved_pods(found: Object | None) -> tuple[str, ...]:
         for one in maps(found, "status", "reservedFor")
         if text(one, "resource") == "pods" and not text(one, "apiGroup")
     )
+
+
+def is_free(
+    found: Object | None, uid: str, driver: str, node_name: str, device_names: Collection[str]
+) -> bool:
+    """Whether the claim of this UID is reserved for no pod, or has none of these devices any more.
+
+    `found` is its object now, None if there is none.
+    """
+    is_allocated = any(still_holds(found, uid, driver, node_name, name) for name in device_names)
+    return not (is_allocated and entries(found, "status", "reservedFor"))
 
 
 def still_holds(found: Object | None, uid: str, driver: str, node_name: str, device_name: str) -> bool:

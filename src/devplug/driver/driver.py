@@ -24,6 +24,7 @@ from devplug.driver.prepared_claims import PreparedClaims, boot_id
 from devplug.driver.refresher import Refresher
 from devplug.driver.service import ClaimService
 from devplug.driver.shares import shares_in_use
+from devplug.driver.sweeper import Sweeper
 from devplug.errors import KubeletError, PluginError
 from devplug.k8s.kubelet_dir import KUBELET_ROOT, REGISTRY_NAME
 from devplug.linux.inotify import shared_watcher
@@ -112,6 +113,8 @@ class DraDriver:
         self._obstacle = ""
         self._refusal = ""
         self._is_asked = False
+        self._kubelets = 0
+        """Grows whenever a kubelet comes or goes."""
         self._made_at = 0.0
         self._patience_seconds = PATIENCE_SECONDS
 
@@ -131,6 +134,10 @@ class DraDriver:
     def is_connected(self) -> bool:
         """Whether a kubelet listens to the health of devices, as each one does that is there (dra.md D32)."""
         return self._health.open_streams > 0
+
+    def _kubelet(self) -> int | None:
+        """Return what tells the kubelet that is there from any other; None while there is none."""
+        return self._kubelets if self.is_registered else None
 
     def held_ids(self, resource_name: str) -> frozenset[str]:
         """Return the IDs of a resource's devices that a claim uses."""
@@ -166,6 +173,8 @@ class DraDriver:
             )
             refresher = Refresher(service, self._store, self._resources, self.offer)
             tasks.create_task(refresher.run(), name="devplug claims' files")
+            sweeper = Sweeper(self.name, self._node_name, service, self._store, self._reader, self._kubelet)
+            tasks.create_task(sweeper.run(), name="devplug forgotten claims")
             listener = Listener(self._socket, (*service.bindings(), self._health.binding()))
             wake = asyncio.Event()
             try:
@@ -240,6 +249,8 @@ class DraDriver:
     # ── the kubelet asks who we are ──
 
     def _note_stream(self) -> None:
+        if not self.is_connected:
+            self._kubelets += 1
         self._was_connected |= self.is_connected
         self.changed.notify()
 
@@ -249,6 +260,7 @@ class DraDriver:
         return PluginInfo("DRAPlugin", self.name, self._endpoint, tuple(PREPARE))
 
     async def _take_status(self, status: RegistrationStatus) -> None:
+        self._kubelets += 1
         self._is_accepted, self._was_connected = status.plugin_registered, self.is_connected
         refusal = "" if status.plugin_registered else f"the kubelet refused the registration: {status.error}"
         if self._is_accepted:

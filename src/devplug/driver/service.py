@@ -97,6 +97,8 @@ class ClaimService:
         self._counters = counters or ClaimCounters()
         self.seen: dict[str, Sequence[Device] | None] = {}
         """By claim UID: the devices as they were when its CDI file was last held against them."""
+        self.asked_for: set[str] = set()
+        """The UIDs of claims that the kubelet has had prepared since it came."""
         self._locks: dict[str, tuple[asyncio.Lock, list[None]]] = {}
         """By claim UID, as long as somebody has or wants it; the list is as long as they are many."""
         self._works = 0
@@ -153,6 +155,7 @@ class ClaimService:
             if not (is_name(claim.namespace) and is_name(claim.name)):
                 raise ClaimRefusedError(f"{quoted(f'{claim.namespace}/{claim.name}')} is no name of a claim")
             async with self.alone(claim.uid):
+                self.asked_for.add(claim.uid)
                 use = await self._prepare(claim)
         except Exception as error:  # noqa: BLE001 -- whatever it is, the kubelet gets an answer
             text = _text_of(error, facts)
@@ -170,7 +173,7 @@ class ClaimService:
                 async with self.alone(claim.uid), self._store.locked():
                     use = self._store.claims.get(claim.uid)
                     if use is not None:
-                        await self._end(use)
+                        await self.end(use)
         except Exception as error:  # noqa: BLE001 -- as above
             text = _text_of(error, facts)
             audit.warning("not unprepared", extra={**facts, "reason": text})
@@ -214,7 +217,7 @@ class ClaimService:
                     return old
                 use = replace(use, since=old.since)
             elif old is not None:  # the claim was released since, and allocated again
-                await self._end(old)
+                await self.end(old)
             self.seen[use.uid] = seen_devices(self._offer, use)
             use = await self._begin(use, deadline)
             responses = await self._responses(use, deadline)
@@ -295,7 +298,7 @@ class ClaimService:
                     f"device {quoted(device.name)} is allocated to ResourceClaim {other}, too; delete one of "
                     "the two claims and its pods"
                 )
-        await self._end(other)
+        await self.end(other)
 
     async def _responses(self, use: ClaimUse, deadline: float) -> Sequence[ContainerResponse]:
         """Have the resources prepare the devices of a claim; return what containers get of each."""
@@ -331,7 +334,7 @@ class ClaimService:
 
     # ── the end of a use ──
 
-    async def _end(self, use: ClaimUse) -> None:
+    async def end(self, use: ClaimUse) -> None:
         """End a use: first no container can start with its devices, then they are released."""
         self._ending.add(use.uid)
         try:
@@ -349,6 +352,7 @@ class ClaimService:
                 raise failures[0]
             await self._store.end(use.uid)
             self.seen.pop(use.uid, None)
+            self.asked_for.discard(use.uid)
         finally:
             self._ending.discard(use.uid)
         self._offer.changed.notify()
