@@ -58,3 +58,17 @@ async def test_where_a_sick_device_is_nobody_asks_its_code(short_dir: Path, tmp_
     one = await claimed(Scanner(tmp_path), short_dir, Device("a", health=Health.unhealthy("hot")))
     with pytest.raises(NotReadyError, match="hot"):
         await one.current([["a"]])
+
+
+async def test_annotations_that_no_container_can_get_are_told_of_once(
+    short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Annotated(Scanner):
+        async def allocate(self, devices: Sequence[Device], /) -> ContainerResponse:
+            return ContainerResponse(annotations={"example.com/mode": devices[0].id})
+
+    one = await claimed(Annotated(short_dir), short_dir, Device("a"), Device("b"))
+    await one.prepare([["a"]])
+    await one.prepare([["a"], ["b"]])
+    (told,) = [record for record in caplog.records if "no annotations" in record.message]
+    assert vars(told)["annotations"] == ["example.com/mode"]

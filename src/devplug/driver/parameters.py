@@ -9,9 +9,10 @@ from __future__ import annotations
 import posixpath
 import re
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
-from msgspec import Struct
+import msgspec
+from msgspec import Struct, field
 
 from devplug.devices import ContainerResponse, DeviceNode
 from devplug.driver.claims import ClaimRefusedError
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from devplug.driver.claims import Parameters
 
-__all__ = ["API_VERSION", "KIND", "DeviceConfig", "ParameterDecoder", "configured", "merged"]
+__all__ = ["API_VERSION", "KIND", "DeviceConfig", "ParameterDecoder", "configured", "decoded", "merged"]
 
 API_VERSION: Final = "devplug.io/v1"
 KIND: Final = "DeviceConfig"
@@ -72,6 +73,25 @@ class ParameterDecoder(Protocol):
 
     def __call__(self, content: Mapping[str, object], /) -> tuple[DeviceConfig, Sequence[str]]:
         """Return what is configured, and all that is wrong, each as `KEY: MESSAGE`."""
+
+
+class _Content(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    api_version: Literal["devplug.io/v1"]
+    kind: Literal["DeviceConfig"]
+    permissions: str | None = None
+    env: dict[str, str] = field(default_factory=dict)
+    container_path: str | None = None
+
+
+def decoded(content: Mapping[str, object], /) -> tuple[DeviceConfig, Sequence[str]]:
+    """Return what is configured, and what is wrong: the decoder of drivers in code, which loads no other."""
+    try:
+        found = msgspec.convert(content, _Content)
+    except msgspec.ValidationError as error:
+        why, _, place = str(error).partition(" - at `$")
+        key = place.rstrip("`").lstrip(".") or "keys"
+        return DeviceConfig(), [f"{key}: {why}"]
+    return DeviceConfig(found.permissions, env=found.env, container_path=found.container_path), []
 
 
 def merged(parameters: Iterable[Parameters], decode: ParameterDecoder) -> DeviceConfig:

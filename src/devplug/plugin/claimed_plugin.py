@@ -6,6 +6,7 @@ A claim's request is answered as a container's request is: by `prepare` and `all
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -18,7 +19,7 @@ from devplug.errors import NotReadyError, UnhealthyDeviceError
 from devplug.plugin.service import PluginService
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from devplug.driver.node_driver import NodeDriver
     from devplug.plugin.contract import DevicePlugin
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from devplug.status import DeviceStatus
 
 __all__ = ["ClaimedPlugin"]
+
+logger = logging.getLogger(__name__)
 
 _NOTHING = ContainerResponse()
 
@@ -65,6 +68,8 @@ class ClaimedPlugin:
         self.node_owner = plugin.node_owner if isinstance(plugin, _WithNodes) else CdiOwner()
         self.registered_at: float | None = None
         """Since when the driver is registered, as a Unix time in seconds; None if it is not."""
+        self._told: set[str] = set()
+        """The annotations of which the log has said that they are left out."""
         self._plugin = plugin
         self._inventory = inventory
         self._driver = driver
@@ -139,10 +144,20 @@ class ClaimedPlugin:
     async def prepare(self, requests: Sequence[Sequence[str]]) -> Sequence[Sequence[ContainerResponse]]:
         """Return what containers get of the devices of each request: all of it with the first device."""
         responses = await self._service.allocate([tuple(ids) for ids in requests])
+        self._tell_of_annotations(responses)
         return [
             [_without_links(response), *([_NOTHING] * (len(ids) - 1))]
             for ids, response in zip(requests, responses, strict=True)
         ]
+
+    def _tell_of_annotations(self, responses: Iterable[ContainerResponse]) -> None:
+        names = {name for response in responses for name in response.annotations} - self._told
+        if names:
+            self._told |= names
+            logger.warning(
+                "containers get no annotations by a claim, as CDI has no way to give them; they are left out",
+                extra={"resource_name": self.resource_name, "annotations": sorted(names)},
+            )
 
     async def current(
         self, requests: Sequence[Sequence[str]]

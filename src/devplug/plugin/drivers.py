@@ -11,10 +11,10 @@ import platform
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable
 
     from devplug.driver.node_driver import NodeDriver
-    from devplug.driver.parameters import DeviceConfig, ParameterDecoder
+    from devplug.driver.parameters import ParameterDecoder
     from devplug.plugin.claimed_plugin import ClaimedPlugin
     from devplug.plugin.contract import DevicePlugin
     from devplug.plugin.counters import PluginCounters
@@ -47,11 +47,12 @@ class Drivers:
         """Return the driver of this name, which is started at the first use."""
         if name not in self._drivers:
             from devplug.driver.node_driver import NodeDriver
+            from devplug.driver.parameters import decoded
 
             self._drivers[name] = driver = NodeDriver(
                 name,
                 os.environ.get(NODE_NAME_VARIABLE) or platform.node(),
-                self._decode or _without_parameters,
+                self._decode or decoded,
                 kubelet_root=self._environment.folder.parent,
                 cdi_folder=self._environment.cdi_folder,
                 pod_uid=os.environ.get(POD_UID_VARIABLE, ""),
@@ -91,9 +92,3 @@ class Drivers:
         if self._tasks:
             await asyncio.wait(self._tasks)
         self._tasks.clear()
-
-
-def _without_parameters(_: Mapping[str, object], /) -> tuple[DeviceConfig, Sequence[str]]:
-    from devplug.driver.parameters import DeviceConfig
-
-    return DeviceConfig(), ["parameters: this driver takes none; leave the config out"]

@@ -298,7 +298,7 @@ async def served(
 ) -> AsyncIterator[Serving]:
     """Serve plugins as `serve` does, without probe pages and a status socket.
 
-    `decode` reads the parameters of claims; without it a claim that has some is refused.
+    `decode` reads the parameters of claims; without it they are read as `devplug.driver.parameters` has it.
     """
     environment = environment_at(plugin_dir, registration)
     environment.cdi_folder = cdi_folder or environment.cdi_folder

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug.daemon.config.loader import decode_device_config
-from devplug.driver.parameters import API_VERSION, KIND, DeviceConfig
+from devplug.driver.parameters import API_VERSION, KIND, DeviceConfig, ParameterDecoder, decoded
 
 HEAD = {"apiVersion": API_VERSION, "kind": KIND}
 
@@ -18,12 +18,37 @@ def problems(**keys: Any) -> list[str]:
     return list(decode_device_config(HEAD | keys)[1])
 
 
-def test_all_that_can_be_configured_is_read() -> None:
-    found = decode_device_config(
-        HEAD | {"permissions": "r", "env": {"BAUD": "9600"}, "containerPath": "/dev/modem"}
-    )
+@pytest.mark.parametrize("decode", [decode_device_config, decoded])
+def test_all_that_can_be_configured_is_read(decode: ParameterDecoder) -> None:
+    found = decode(HEAD | {"permissions": "r", "env": {"BAUD": "9600"}, "containerPath": "/dev/modem"})
     assert found == (DeviceConfig("r", env={"BAUD": "9600"}, container_path="/dev/modem"), [])
-    assert decode_device_config(HEAD) == (DeviceConfig(), [])
+    assert decode(HEAD) == (DeviceConfig(), [])
+
+
+@pytest.mark.parametrize(
+    ("keys", "text"),
+    [
+        ({"permission": "r"}, "keys: Object contains unknown field `permission`"),
+        ({"env": {"BAUD": 9600}}, "env[...]: Expected `str`, got `int`"),
+        ({"env": ["BAUD=9600"]}, "env: Expected `object`, got `array`"),
+        ({"apiVersion": "devplug.io/v2"}, "apiVersion: Invalid enum value 'devplug.io/v2'"),
+        ({"kind": "GpuConfig"}, "kind: Invalid enum value 'GpuConfig'"),
+    ],
+)
+def test_a_driver_in_code_is_as_strict(keys: dict[str, object], text: str) -> None:
+    assert list(decoded(HEAD | keys)[1]) == [text]
+    assert decode_device_config(HEAD | keys)[1]
+
+
+@given(
+    content=st.dictionaries(st.sampled_from([*HEAD, "env", "permissions", "x"]), st.text() | st.integers())
+)
+def test_what_one_decoder_takes_the_other_one_takes(content: dict[str, object]) -> None:
+    first, second = decode_device_config(content), decoded(content)
+    if not second[1] and not list(second[0].problems()):
+        assert first == second
+    else:
+        assert first[1]
 
 
 @pytest.mark.parametrize(
