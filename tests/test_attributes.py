@@ -56,6 +56,21 @@ def test_a_device_refuses_what_is_no_attribute(attributes: Any, fault: str) -> N
         Device("x", attributes=attributes)
 
 
+@pytest.mark.parametrize(
+    ("capacity", "fault"),
+    [
+        ({"a": -1}, 'capacity "a" is -1; it must be a whole number from 0 on, of 64 bits'),
+        ({"a": 2**63}, "of 64 bits"),
+        ({"a": True}, 'capacity "a" is True'),
+        ({"a": "1Gi"}, "it must be a whole number"),
+        ({1: 1}, "the capacity name 1 is not a string"),
+    ],
+)
+def test_a_device_refuses_what_is_no_capacity(capacity: Any, fault: str) -> None:
+    with pytest.raises(PluginError, match=fault):
+        Device("x", capacity=capacity)
+
+
 def test_devices_with_other_attributes_are_other_devices() -> None:
     assert Device("a", attributes={"k": 1}) == Device("a", attributes={"k": 1})
     assert Device("a", attributes={"k": 1}) != Device("a", attributes={"k": 2})

@@ -231,7 +231,14 @@ def test_one_path_is_as_good_as_a_list_of_one(nodes: Any) -> None:
 
 
 def test_a_device_keeps_all_but_its_health_when_that_changes() -> None:
-    device = Device("a", numa_nodes=[1], device_nodes=["/dev/a"], attributes={"model": "x"})
+    device = Device(
+        "a",
+        numa_nodes=[1],
+        device_nodes=["/dev/a"],
+        attributes={"model": "x"},
+        capacity={"memory": 1},
+        share_of="b",
+    )
     failed = device.with_health(Health.unhealthy("hot"))
     assert failed.health == Health.unhealthy("hot")
     assert failed.with_health(Health.healthy()) == device

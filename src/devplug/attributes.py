@@ -1,4 +1,7 @@
-"""The attributes of a device, by which claims select: bools, integers, texts and versions. Pure."""
+"""What a device says of itself to claims: attributes, by which they select, and capacities. Pure.
+
+Attributes are bools, integers, texts and versions; capacities are whole numbers, as of bytes.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Self
 
-__all__ = ["TEXT_LIMIT_BYTES", "AttributeValue", "Version", "attribute_faults", "attribute_text"]
+__all__ = [
+    "TEXT_LIMIT_BYTES",
+    "AttributeValue",
+    "Version",
+    "attribute_faults",
+    "attribute_text",
+    "capacity_faults",
+]
 
 TEXT_LIMIT_BYTES: Final = 64
 """The longest text or version that an attribute of a ResourceSlice has (resource.k8s.io/v1 types.go)."""
@@ -57,6 +67,19 @@ def attribute_faults(attributes: Mapping[str, AttributeValue]) -> Iterator[str]:
             yield f"attribute {quoted(name)} is {value!r}; it must be a bool, int, str or devplug.Version"
         elif isinstance(value, int) and value not in _INTEGERS:
             yield f"attribute {quoted(name)} is {value}; an integer of 64 bits fits"
+
+
+def capacity_faults(capacity: Mapping[str, int]) -> Iterator[str]:
+    """Yield what is wrong with capacities."""
+    for name, value in capacity.items():
+        if not _is_text(name):
+            yield f"the capacity name {name!r} is not a string"
+        elif not _is_whole(value) or value < 0 or value not in _INTEGERS:
+            yield f"capacity {quoted(name)} is {value!r}; it must be a whole number from 0 on, of 64 bits"
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _is_attribute_value(value: object) -> bool:

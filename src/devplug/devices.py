@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from devplug.attributes import attribute_faults
+from devplug.attributes import attribute_faults, capacity_faults
 from devplug.errors import PluginError, quoted
 
 if TYPE_CHECKING:
@@ -234,7 +234,8 @@ class Device:
 
     `numa_nodes` are kernel node numbers; -1 means none, as in sysfs. `device_nodes` are what the default
     `allocate` gives to the container. `attributes` are for templates and for claims, which select by them:
-    bools, integers of 64 bits, texts and `devplug.Version`s. A ResourceSlice takes 31 (docs/dra.md).
+    bools, integers of 64 bits, texts and `devplug.Version`s. A ResourceSlice takes 31 (docs/dra.md), with
+    the `capacity`: numbers of which a claim can ask for at least so many, such as bytes of `memory`.
     `share_of` names what several devices are equal shares of; to claims they are one device with shares.
     """
 
@@ -243,6 +244,7 @@ class Device:
     numa_nodes: tuple[int, ...]
     device_nodes: tuple[DeviceNode, ...]
     attributes: Mapping[str, Any] = field(hash=False)
+    capacity: Mapping[str, int] = field(hash=False)
     share_of: str
 
     def __init__(
@@ -253,6 +255,7 @@ class Device:
         numa_nodes: Iterable[int] = (),
         device_nodes: Iterable[DeviceNode | StrPath] = (),
         attributes: Mapping[str, AttributeValue] = _NO_ITEMS,
+        capacity: Mapping[str, int] = _NO_ITEMS,
         share_of: str = "",
     ) -> None:
         """Validate; raises `PluginError` naming every fault."""
@@ -261,7 +264,8 @@ class Device:
             faults.append(f"device ID {quoted(id)} {fault}")
         if share_of and (fault := device_id_fault(share_of)):
             faults.append(f"device {quoted(id)}: share_of {quoted(share_of)} {fault}")
-        faults += [f"device {quoted(id)}: {fault}" for fault in attribute_faults(attributes)]
+        told = (*attribute_faults(attributes), *capacity_faults(capacity))
+        faults += [f"device {quoted(id)}: {fault}" for fault in told]
         if not _is_health(health):
             faults.append(f"device {quoted(id)}: health {quoted(health)} is not a devplug.Health")
         numa = tuple(numa_nodes)
@@ -285,6 +289,7 @@ class Device:
         object.__setattr__(self, "numa_nodes", tuple(sorted(set(numa) - {-1})))
         object.__setattr__(self, "device_nodes", tuple(nodes))
         object.__setattr__(self, "attributes", _frozen(attributes))
+        object.__setattr__(self, "capacity", _frozen(capacity))
         object.__setattr__(self, "share_of", share_of)
 
     def with_health(self, health: Health) -> Device:

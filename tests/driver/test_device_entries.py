@@ -55,15 +55,20 @@ def taken(attributes: dict[str, AttributeValue]) -> dict[str, object]:
 
 @given(
     st.dictionaries(NAMES, VALUES, max_size=40),
+    st.dictionaries(NAMES, st.integers(0, 2**63 - 1), max_size=20),
     HEALTHS,
     st.booleans(),
     st.integers(0, 3) | st.integers(0, 2000),
 )
 def test_the_api_server_takes_every_entry(
-    attributes: dict[str, AttributeValue], health: Health, evicts: bool, shares: int
+    attributes: dict[str, AttributeValue],
+    capacity: dict[str, int],
+    health: Health,
+    evicts: bool,
+    shares: int,
 ) -> None:
     """D42–D47: a device that it refuses would cost the whole slice."""
-    device = Device("a", attributes=attributes, health=health, share_of="b")
+    device = Device("a", attributes=attributes, capacity=capacity, health=health, share_of="b")
     entry = device_entry(DRIVER, RESOURCE, device, shares=shares, evicts=evicts)
     assert [*slice_errors(slice_of(entry.content), None)] == []
 
@@ -112,6 +117,24 @@ def test_an_unhealthy_device_has_a_taint_that_says_why() -> None:
 
 def test_a_device_of_unknown_health_has_no_taint() -> None:
     assert "taints" not in device_entry(DRIVER, RESOURCE, Device("a", health=Health.unknown("x"))).content
+
+
+def test_a_capacity_is_written_as_the_api_server_tells_it() -> None:
+    capacity = {"memory": 81559 * 2**20, "size": 1000, f"{DRIVER}/units": 7, "a b": 1}
+    entry = device_entry(DRIVER, RESOURCE, Device("a", capacity=capacity))
+    assert entry.content["capacity"] == {
+        "memory": {"value": "81559Mi"},
+        "size": {"value": "1k"},
+        "units": {"value": "7"},
+    }
+    assert [*entry.dropped] == ["a b"]
+
+
+def test_of_a_capacity_that_is_shared_out_each_share_takes_its_part() -> None:
+    """D86: without a policy the first claim would take all of it."""
+    device = Device("a::0", capacity={"memory": 8 * 2**30}, share_of="a")
+    entry: Any = device_entry(DRIVER, RESOURCE, device, shares=4).content
+    assert entry["capacity"]["memory"] == {"value": "8Gi", "requestPolicy": {"default": "2Gi"}}
 
 
 def test_what_is_shared_out_has_as_many_shares_as_devices_stand_for_it() -> None:

@@ -224,3 +224,15 @@ async def anew(server: Cluster, dropped: tuple[str, ...]) -> None:
 def test_an_offer_without_shares_is_as_it_was() -> None:
     device = Device("b")
     assert offered_devices({SERIAL: [device]}) == {device_name(SERIAL, "b"): OfferedDevice(SERIAL, device)}
+
+
+async def test_the_next_driver_finds_its_numbers_as_it_would_write_them(short_dir: Path) -> None:
+    """The API server tells quantities in one form; another one would be written at each look."""
+    capacity = {"memory": 81559 * 2**20, "size": 3_000_000, "odd": 1025}
+    devices = [Device(one.id, capacity=capacity, share_of="a") for one in SHARES]
+    async with cluster(short_dir) as server:
+        for _ in range(2):
+            async with publishing(server, *devices) as publisher:
+                await until(lambda: publisher.status.generation)
+                assert publisher.status.generation == 1
+        assert server.writes == ["POST", "POST", "POST"], "a question, the slice, a question"

@@ -21,8 +21,8 @@ from devplug.errors import InvalidRequestError, PluginError, UnhealthyDeviceErro
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from devplug.attributes import AttributeValue
     from devplug.daemon.config.types import ChildNodes, Expose, Resource
+    from devplug.daemon.device_attributes import ClaimFacts
     from devplug.daemon.sources.device import HostDevice, HostDeviceNode
 
 __all__ = [
@@ -187,11 +187,7 @@ def with_room_for_replicas(found: HostDevice, replicas: int) -> HostDevice:
 
 
 def devices_of(
-    found: HostDevice,
-    resource: Resource,
-    health: Health,
-    attributes: Mapping[str, AttributeValue],
-    nodes: Sequence[str] = (),
+    found: HostDevice, resource: Resource, health: Health, told: ClaimFacts, nodes: Sequence[str] = ()
 ) -> tuple[Device, ...]:
     """Return what is advertised of a found device: itself, or each of its replicas.
 
@@ -207,7 +203,8 @@ def devices_of(
             id_,
             health=health,
             numa_nodes=numa_nodes,
-            attributes=attributes,
+            attributes=told.attributes,
+            capacity=told.capacity,
             share_of=share_of,
             device_nodes=nodes,
         )

@@ -19,7 +19,8 @@ from devplug.daemon.container_response import (
     found_name,
     missing_node_of,
 )
-from devplug.daemon.sources.device import HostDevice, attributes_of
+from devplug.daemon.device_attributes import NO_FACTS, facts_for_claims
+from devplug.daemon.sources.device import HostDevice
 from devplug.devices import Device, Health, HealthState
 from devplug.errors import PluginError
 from devplug.status import DeviceStatus, health_word
@@ -242,10 +243,10 @@ class DeviceList:
         health = self._health(known, lack, scan, blocked)
         if last is not None and last.health == health:
             return last
-        attributes = attributes_of(known.found) if self._is_claimed else {}
+        told = facts_for_claims(known.found) if self._is_claimed else NO_FACTS
         is_there = self._is_claimed and known.is_present and not lack
         nodes = _node_paths(known.found) if is_there else ()
-        return _Made(known, health, devices_of(known.found, self._resource, health, attributes, nodes), lack)
+        return _Made(known, health, devices_of(known.found, self._resource, health, told, nodes), lack)
 
     def _health(
         self, known: KnownDevice, lack: str | None, scan: ScanResult, blocked: Mapping[str, str]

@@ -31,6 +31,7 @@ __all__ = [
     "DeviceEntry",
     "device_attributes",
     "device_entry",
+    "quantity",
     "shared_example",
 ]
 
@@ -46,6 +47,9 @@ UNHEALTHY_TAINT: Final = "devplug.io/unhealthy"
 ATTRIBUTES_LIMIT: Final = 32
 """The most attributes and capacities of a device."""
 
+CAPACITIES_LIMIT: Final = 16
+"""How many of these are capacities: attributes have the other half at least."""
+
 _NAME_LIMIT: Final = 32
 _DOMAIN_LIMIT: Final = 63
 _VALUE_LIMIT: Final = 63
@@ -60,7 +64,7 @@ class DeviceEntry(Struct, frozen=True):
     content: Object
     """The entry of `spec.devices`; its taint has no `timeAdded` yet."""
     dropped: Mapping[str, str]
-    """The attributes that are left out, each with why."""
+    """The attributes and capacities that are left out, each with why."""
 
 
 def device_entry(
@@ -71,15 +75,17 @@ def device_entry(
     With `shares` it is the entry of what the device is a share of, which has so many of them.
     """
     name = device_name(resource_name, device.share_of if shares else device.id)
-    capacity = {SHARES: _shares(shares)} if shares else {}
+    capacity, unfit = _capacity(driver, device.capacity, shares)
     limit = ATTRIBUTES_LIMIT - len(capacity)
     attributes, dropped = device_attributes(driver, resource_name, device.attributes, limit)
     content: Object = {"name": name, "attributes": attributes}
+    if capacity:
+        content["capacity"] = capacity
     if shares:
-        content |= {"allowMultipleAllocations": True, "capacity": capacity}
+        content["allowMultipleAllocations"] = True
     if device.health.state is HealthState.UNHEALTHY:
         content["taints"] = [_taint(device.health, evicts=evicts)]
-    return DeviceEntry(content, dropped)
+    return DeviceEntry(content, {**unfit, **dropped})
 
 
 # ── attributes ──
@@ -136,7 +142,36 @@ def _type_of(value: AttributeValue) -> str:
     return "version" if isinstance(value, Version) else "string"
 
 
-# ── shares ──
+# ── capacities and shares ──
+
+
+def _capacity(
+    driver: str, capacity: Mapping[str, int], shares: int
+) -> tuple[dict[str, Object], dict[str, str]]:
+    """Return capacities as the API has them, and those that are left out, each with why.
+
+    Of what is shared out a request that asks for none takes its part, as else the first would take all (D86).
+    """
+    taken = {SHARES: _shares(shares)} if shares else {}
+    dropped: dict[str, str] = {}
+    for name, value in capacity.items():
+        short = name.removeprefix(f"{driver}/")
+        if fault := _name_fault(short):
+            dropped[name] = fault
+        elif short in taken:
+            dropped[name] = "is there already"
+        elif len(taken) == CAPACITIES_LIMIT:
+            dropped[name] = f"is one of more than {CAPACITIES_LIMIT} capacities"
+        else:
+            taken[short] = {"value": quantity(value)}
+            if shares:
+                taken[short]["requestPolicy"] = {"default": quantity(value // shares)}
+    return taken, dropped
+
+
+def quantity(number: int) -> str:
+    """Return a number as the API server tells it, so that nothing differs from what is stored."""
+    return canonical(Quantity.parse(str(number) if number % 1024 else f"{number // 1024}Ki"))
 
 
 def shared_example() -> Object:
@@ -152,7 +187,7 @@ def _shares(count: int) -> Object:
     # A step above the least has to fit.
     limits = {"min": "1", "step": "1"} if count > 1 else {"min": "1"}
     policy = {"default": "1", "validRange": limits}
-    return {"value": canonical(Quantity.parse(str(count))), "requestPolicy": policy}
+    return {"value": quantity(count), "requestPolicy": policy}
 
 
 # ── taints ──

@@ -124,7 +124,7 @@ class PoolEntries:
             evicts=resource_name in self._evicting,
         )
         for name, why in entry.dropped.items():
-            message = "an attribute is left out of slices"
+            message = "an attribute or a capacity is left out of slices"
             self._log_once(message, resource_name=resource_name, attribute=name, reason=f"it {why}")
         name = text(entry.content, "name")
         taints = maps(entry.content, "taints")

@@ -42,6 +42,7 @@ def shown(found: HostDevice) -> dict[str, Any]:
         "shared": [node.host_path for node in found.nodes if node.is_shared],
         "hardware": found.hardware,
         "links": dict(found.links),
+        "capacity": dict(found.capacity),
     }
 
 

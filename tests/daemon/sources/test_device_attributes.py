@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from devplug.attributes import attribute_faults
+from devplug.daemon.device_attributes import attributes_of, facts_for_claims
 from devplug.daemon.device_list import DeviceList, ScanResult
-from devplug.daemon.sources.device import HostDevice, attributes_of
+from devplug.daemon.sources.device import HostDevice, HostDeviceNode
 from devplug.driver.device_entries import device_entry
 from tests.daemon.hosts import needs_mknod, resource
 from tests.daemon.machines import Machine, machine_with_usb
@@ -68,6 +69,15 @@ def test_a_pci_function_has_its_numbers_as_the_file_writes_them(tmp_path: Path) 
 def test_the_pcie_root_is_the_part_of_the_folder_that_has_its_name(hardware: str, root: str | None) -> None:
     found = attributes_of(HostDevice("a", hardware=hardware))
     assert found.get("resource.kubernetes.io/pcieRoot") == root
+
+
+def test_the_capacity_of_a_disk_is_its_size_in_bytes() -> None:
+    """The kernel counts in 512 bytes (include/linux/blk_types.h, SECTOR_SIZE)."""
+    facts = {"attr.size": "2097152"}
+    disk = HostDevice("a", (HostDeviceNode("/dev/vda", (254, 0), is_block=True),), facts=facts)
+    assert facts_for_claims(disk).capacity == {"size": 2**30}
+    other = HostDevice("a", (HostDeviceNode("/dev/tty0", (4, 0)),), facts=facts, capacity={"memory": 1})
+    assert facts_for_claims(other).capacity == {"memory": 1}
 
 
 def test_a_device_of_which_nothing_is_known_has_no_attributes() -> None:

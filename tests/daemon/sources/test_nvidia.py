@@ -181,6 +181,17 @@ def test_mig_instances_of_a_profile_are_devices_and_their_gpu_is_none(eight: Gpu
         assert "GPU-00000001-aaaa-bbbb-cccc-0123456789ab" not in follower.next()
 
 
+def test_memory_is_a_capacity_where_the_driver_says_it(one: GpuMachine) -> None:
+    with one.followed() as follower:
+        assert [device["capacity"] for device in follower.next().values()] == [{}]
+        one.set({"0.mib": 81559})
+        assert [device["capacity"] for device in follower.next().values()] == [{"memory": 81559 * 2**20}]
+    instance = one.add_instance(0, 0, 7, "1g.10gb", (66, 67))
+    one.set({"0.mig.0.mib": 9856, "0.mig.0.gpu_slices": 1, "0.mig.0.compute_slices": 1})
+    with one.followed([{"mig": "1g.10gb"}], follows=False) as follower:
+        assert follower.next()[instance]["capacity"] == {"memory": 9856 * 2**20}
+
+
 def test_an_xid_of_one_mig_instance_leaves_the_others_alone(eight: GpuMachine) -> None:
     first = eight.add_instance(1, 0, 7, "1g.10gb", (66, 67))
     second = eight.add_instance(1, 1, 8, "1g.10gb", (75, 76))

@@ -5,7 +5,6 @@ IDs are made of what the hardware says. No two devices have the same ID, and the
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from itertools import chain, count
 from types import MappingProxyType
@@ -19,26 +18,15 @@ from devplug.devices import Health, stable_id
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Mapping
 
-    from devplug.attributes import AttributeValue
     from devplug.daemon.config.templates import Template
 
-__all__ = [
-    "MEMORY_MAJOR",
-    "PCIE_ROOT",
-    "HostDevice",
-    "HostDeviceNode",
-    "Names",
-    "Source",
-    "Wanted",
-    "attributes_of",
-    "wanted_name",
-]
+__all__ = ["MEMORY_MAJOR", "HostDevice", "HostDeviceNode", "Names", "Source", "Wanted", "wanted_name"]
 
 MEMORY_MAJOR: Final = 1
 """Major of /dev/null and its like (the kernel's devices.txt): no hardware is behind them."""
 
 _NO_FACTS: Mapping[str, str | int] = MappingProxyType({})
-_NO_LINKS: Mapping[str, int] = MappingProxyType({})
+_NO_NUMBERS: Mapping[str, int] = MappingProxyType({})
 
 
 # ── devices ───────────────────────────────────────────────────────────────────────────────────────
@@ -80,9 +68,11 @@ class HostDevice(Struct, frozen=True):
     find the same hardware. Empty if there is no hardware."""
     health: Health = field(default_factory=Health.healthy)
     """Its health by the source, as from its driver; health rules are applied to it."""
-    links: Mapping[str, int] = field(default_factory=lambda: _NO_LINKS)
+    links: Mapping[str, int] = field(default_factory=lambda: _NO_NUMBERS)
     """The number of its connections to other devices of the resource, by their names; more is better. Only
     those that sysfs does not have, such as NVLinks."""
+    capacity: Mapping[str, int] = field(default_factory=lambda: _NO_NUMBERS)
+    """Numbers of which claims can ask for at least so many, as bytes of `memory`; without what is unknown."""
     plugged: int = 0
     """The inode of its folder in sysfs: the kernel makes another folder for whatever is plugged in at the
     same place later, even if its numbers are the same. 0 if unknown."""
@@ -183,44 +173,3 @@ class Names(Struct):
         # Only USB devices that imitate each other's places get as far as a number.
         numbered = (stable_id(f"{one.by_place}@{one.hardware}#{number}") for number in count(2))
         return next(name for name in chain(choices, numbered) if name not in taken)
-
-
-# ── attributes, by which claims select ────────────────────────────────────────────────────────────
-
-
-PCIE_ROOT: Final = "resource.kubernetes.io/pcieRoot"
-"""The name that all drivers have for it, so that one claim can ask for devices of two of them at one root."""
-
-_FACTS_OF: Final[Mapping[str, tuple[str, ...]]] = {
-    "vendor": ("attr.idVendor", "attr.vendor"),
-    "product": ("attr.idProduct", "attr.device"),
-    "manufacturer": ("attr.manufacturer",),
-    "model": ("model",),
-    "serial": ("serial",),
-    "uuid": ("uuid",),
-    "driver": ("attr.driver",),
-    "interface": ("interface",),
-    "pciAddress": ("pciAddress",),
-}
-"""The facts of an attribute, of which the first that a device has counts. Names of files are none of them:
-the kernel gives them anew at each re-plug."""
-
-_PCIE_ROOT: Final = re.compile(r"(?:^|/)(pci[0-9a-f]{4,}:[0-9a-f]{2})(?=/)")
-_NUMBER: Final = re.compile(r"0x[0-9a-f]+")
-
-
-def attributes_of(found: HostDevice) -> dict[str, AttributeValue]:
-    """Return what a source knows of a device; its numbers have no `0x`, as in the selectors of the file."""
-    attributes: dict[str, AttributeValue] = {}
-    for name, facts in _FACTS_OF.items():
-        if (value := next((found.facts[one] for one in facts if one in found.facts), None)) is not None:
-            attributes[name] = _plain(str(value))
-    if found.numa_node is not None:
-        attributes["numaNode"] = found.numa_node
-    if root := _PCIE_ROOT.search(found.hardware):
-        attributes[PCIE_ROOT] = root[1]
-    return attributes
-
-
-def _plain(text: str) -> str:
-    return text.removeprefix("0x") if _NUMBER.fullmatch(text) else text

@@ -134,6 +134,10 @@ class _Part(Struct, frozen=True):
     ignored_xids: frozenset[int]
 
     @property
+    def memory_bytes(self) -> int:
+        return (self.instance or self.gpu).memory_bytes
+
+    @property
     def uuid(self) -> str:
         return self.gpu.uuid if self.instance is None else self.instance.uuid
 
@@ -311,6 +315,7 @@ class NvidiaSource(Struct):
                     MappingProxyType(
                         {names[other]: count for other, count in sorted(links.get(uuid, {}).items())}
                     ),
+                    MappingProxyType({"memory": part.memory_bytes} if part.memory_bytes else {}),
                 )
             )
         return tuple(sorted(found, key=lambda one: one.name))

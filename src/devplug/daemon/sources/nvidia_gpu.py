@@ -79,6 +79,8 @@ class MigInstance(Struct, frozen=True):
     """As in `1g.10gb` or `1c.3g.20gb`: what the MIG user guide calls the device's name."""
     gpu_instance: int
     compute_instance: int
+    memory_bytes: int = 0
+    """0 if the driver does not say it. Compute instances of one GPU instance share it."""
 
 
 class Gpu(Struct, frozen=True):
@@ -92,6 +94,8 @@ class Gpu(Struct, frozen=True):
     model: str = ""
     serial: str = ""
     """Empty for boards without one: all but those for data centres."""
+    memory_bytes: int = 0
+    """0 where it has none of its own, or the driver does not say it."""
     is_in_mig_mode: bool = False
     instances: tuple[MigInstance, ...] = ()
     links: Mapping[str, int] = field(default_factory=lambda: _NO_LINKS)

@@ -228,6 +228,8 @@ def optional(nvml: Any, ask: Callable[..., Result], *arguments: object, default:
 def _gpu(nvml: Any, handle: object) -> Gpu:  # noqa: ANN401
     mig_mode: list[int] = optional(nvml, nvml.nvmlDeviceGetMigMode, handle, default=[0, 0])
     is_in_mig_mode = bool(mig_mode[0])
+    memory: Any = optional(nvml, nvml.nvmlDeviceGetMemoryInfo, handle, default=None)
+    memory_bytes: int = 0 if memory is None else memory.total
     remapped: tuple[int, ...] = optional(nvml, nvml.nvmlDeviceGetRemappedRows, handle, default=(0, 0, 0, 0))
     return Gpu(
         uuid=nvml.nvmlDeviceGetUUID(handle),
@@ -235,8 +237,9 @@ def _gpu(nvml: Any, handle: object) -> Gpu:  # noqa: ANN401
         minor=optional(nvml, nvml.nvmlDeviceGetMinorNumber, handle, default=None),
         model=optional(nvml, nvml.nvmlDeviceGetName, handle, default=""),
         serial=optional(nvml, nvml.nvmlDeviceGetSerial, handle, default=""),
+        memory_bytes=memory_bytes,
         is_in_mig_mode=is_in_mig_mode,
-        instances=_instances(nvml, handle) if is_in_mig_mode else (),
+        instances=_instances(nvml, handle, memory_bytes) if is_in_mig_mode else (),
         links=_links(nvml, handle),
         action_wanted=_action_wanted(nvml, handle),
         has_failed_memory=bool(remapped[3]),
@@ -248,17 +251,13 @@ def _address(info: Any) -> str:  # noqa: ANN401
     return pci_address(bus_id.decode() if isinstance(bus_id, bytes) else bus_id)
 
 
-def _instances(nvml: Any, handle: object) -> tuple[MigInstance, ...]:  # noqa: ANN401
+def _instances(nvml: Any, handle: object, memory_bytes: int) -> tuple[MigInstance, ...]:  # noqa: ANN401
     found = []
-    total_mib = 0
     for index in range(optional(nvml, nvml.nvmlDeviceGetMaxMigDeviceCount, handle, default=0)):
         mig = optional(nvml, nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, index, default=None)
         if mig is None:
             continue
         sizes: Any = optional(nvml, nvml.nvmlDeviceGetAttributes, mig, default=None)
-        if sizes is not None and not total_mib:
-            memory: Any = optional(nvml, nvml.nvmlDeviceGetMemoryInfo, handle, default=None)
-            total_mib = memory.total // 2**20 if memory is not None else 0
         name = optional(nvml, nvml.nvmlDeviceGetName, mig, default="")
         given = (0, 0, 0)
         if sizes is not None:
@@ -266,9 +265,10 @@ def _instances(nvml: Any, handle: object) -> tuple[MigInstance, ...]:  # noqa: A
         found.append(
             MigInstance(
                 uuid=nvml.nvmlDeviceGetUUID(mig),
-                profile=mig_profile(name, *given, total_mib),
+                profile=mig_profile(name, *given, memory_bytes // 2**20),
                 gpu_instance=nvml.nvmlDeviceGetGpuInstanceId(mig),
                 compute_instance=nvml.nvmlDeviceGetComputeInstanceId(mig),
+                memory_bytes=given[2] * 2**20,
             ),
         )
     return tuple(found)
