@@ -49,7 +49,7 @@ def kind_then_name(name: str) -> tuple[int, str]:
     return (0 if name.isupper() else 1 if name[0].isupper() else 2), name
 
 
-def test_devplug_exports_exactly_its_seventeen_names() -> None:
+def test_devplug_exports_exactly_its_eighteen_names() -> None:
     assert devplug.__all__ == [
         "AllocationError",
         "ContainerResponse",
@@ -60,6 +60,7 @@ def test_devplug_exports_exactly_its_seventeen_names() -> None:
         "DevplugError",
         "Health",
         "Mount",
+        "Partition",
         "PluginError",
         "Serving",
         "UnhealthyDeviceError",

@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from devplug.attributes import Version
+    from devplug.attributes import Partition, Version
     from devplug.devices import ContainerResponse, Device, DeviceNode, Health, Mount, stable_id
     from devplug.errors import AllocationError, DevplugError, PluginError, UnhealthyDeviceError
     from devplug.plugin.contract import DevicePlugin
@@ -23,6 +23,7 @@ __all__ = [
     "DevplugError",
     "Health",
     "Mount",
+    "Partition",
     "PluginError",
     "Serving",
     "UnhealthyDeviceError",
@@ -36,7 +37,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {
-    "attributes": ("Version",),
+    "attributes": ("Partition", "Version"),
     "devices": ("ContainerResponse", "Device", "DeviceNode", "Health", "Mount", "stable_id"),
     "errors": ("AllocationError", "DevplugError", "PluginError", "UnhealthyDeviceError"),
     "plugin.contract": ("DevicePlugin",),

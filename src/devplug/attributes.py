@@ -5,6 +5,8 @@ Attributes are bools, integers, texts and versions; capacities are whole numbers
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from devplug.errors import PluginError, quoted
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "TEXT_LIMIT_BYTES",
     "AttributeValue",
+    "Partition",
     "Version",
     "attribute_faults",
     "attribute_text",
@@ -28,6 +31,10 @@ TEXT_LIMIT_BYTES: Final = 64
 AttributeValue: TypeAlias = "bool | int | str"
 """What an attribute may be; one of its strings is a `Version`."""
 
+COUNTERS_LIMIT: Final = 32
+"""The most counters of a thing that is partitioned (resource.k8s.io/v1 types.go)."""
+
+_LABEL: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _INTEGERS: Final = range(-(2**63), 2**63)
 
 
@@ -56,6 +63,39 @@ class Version(str):
                 f'version {quoted(text)} is none by semver.org, as "1.2.3" is: {error}'
             ) from error
         return super().__new__(cls, text)
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """What a device takes of something larger, as a MIG instance of its GPU, and the GPU itself of all of it.
+
+    Devices that together take more of it than there is are never in use at once.
+    """
+
+    of: str
+    """What names the larger thing for all devices that take of it."""
+    takes: Mapping[str, int] = field(hash=False)
+    """By counter, as bytes of `memory`; a counter's name is a DNS label."""
+    whole: Mapping[str, int] = field(hash=False)
+    """How much of each counter there is."""
+
+    def __post_init__(self) -> None:
+        """Validate; raises `PluginError` naming every fault."""
+        faults = [*capacity_faults(self.takes), *capacity_faults(self.whole)]
+        faults += [
+            f"counter {quoted(name)} is no DNS label: a to z, digits and -, 63 at most"
+            for name in map(str, self.whole)
+            if not _LABEL.fullmatch(name)
+        ]
+        faults += [
+            f"it takes {number} of counter {quoted(name)}, of which there is less"
+            for name, number in self.takes.items()
+            if not number <= self.whole.get(name, -1)
+        ]
+        if not self.of or not self.whole or len(self.whole) > COUNTERS_LIMIT:
+            faults.append(f"it needs a name and 1 to {COUNTERS_LIMIT} counters")
+        if faults:
+            raise PluginError(*(f"partition of {quoted(self.of)}: {fault}" for fault in faults))
 
 
 def attribute_faults(attributes: Mapping[str, AttributeValue]) -> Iterator[str]:

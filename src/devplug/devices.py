@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Self
 
-    from devplug.attributes import AttributeValue
+    from devplug.attributes import AttributeValue, Partition
 
 __all__ = [
     "DEVICE_ID_LIMIT_BYTES",
@@ -237,6 +237,7 @@ class Device:
     bools, integers of 64 bits, texts and `devplug.Version`s. A ResourceSlice takes 31 (docs/dra.md), with
     the `capacity`: numbers of which a claim can ask for at least so many, such as bytes of `memory`.
     `share_of` names what several devices are equal shares of; to claims they are one device with shares.
+    `partition` says what it takes of something larger, so that no claims get more of that than there is.
     """
 
     id: str
@@ -246,6 +247,7 @@ class Device:
     attributes: Mapping[str, Any] = field(hash=False)
     capacity: Mapping[str, int] = field(hash=False)
     share_of: str
+    partition: Partition | None
 
     def __init__(
         self,
@@ -257,6 +259,7 @@ class Device:
         attributes: Mapping[str, AttributeValue] = _NO_ITEMS,
         capacity: Mapping[str, int] = _NO_ITEMS,
         share_of: str = "",
+        partition: Partition | None = None,
     ) -> None:
         """Validate; raises `PluginError` naming every fault."""
         faults: list[str] = []
@@ -291,6 +294,7 @@ class Device:
         object.__setattr__(self, "attributes", _frozen(attributes))
         object.__setattr__(self, "capacity", _frozen(capacity))
         object.__setattr__(self, "share_of", share_of)
+        object.__setattr__(self, "partition", partition)
 
     def with_health(self, health: Health) -> Device:
         """Return this device with another health."""

@@ -130,7 +130,9 @@ class _Old:
                 kept["capacity"] = {key: {"value": one["value"]} for key, one in kept["capacity"].items()}
             devices.append(kept)
         spec: Any = written["spec"]
-        return {**written, "apiVersion": "resource.k8s.io/v1", "spec": {**spec, "devices": devices}}
+        if "devices" in spec:
+            spec = {**spec, "devices": devices}
+        return {**written, "apiVersion": "resource.k8s.io/v1", "spec": spec}
 
 
 async def _body(receive: Receive) -> bytes:

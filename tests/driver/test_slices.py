@@ -20,12 +20,20 @@ POOL = Pool("devices.example.com", "n1", "uid-n1")
 N1 = Node("n1", {})
 
 
-def device(name: str | int, *, tainted: bool = False, model: str = "m") -> Object:
+def device(name: str | int, *, tainted: bool = False, model: str = "m", part_of: str = "") -> Object:
     made: Object = {"name": f"d{name}", "attributes": {"model": {"string": model}}}
     if tainted:
         taint = {"key": "devplug.io/unhealthy", "effect": "NoSchedule"}
         made["taints"] = [{**taint, "timeAdded": "2026-11-23T10:00:00Z"}]
+    if part_of:
+        made["consumesCounters"] = [{"counterSet": part_of, "counters": {"memory": {"value": "1"}}}]
     return made
+
+
+def sets_of(wanted: Iterable[Object]) -> list[Object]:
+    """The counter sets that devices take of."""
+    names = {text(part, "counterSet"): None for one in wanted for part in maps(one, "consumesCounters")}
+    return [{"name": name, "counters": {"memory": {"value": "8"}}} for name in names]
 
 
 def devices(*names: str | int) -> list[Object]:
@@ -57,7 +65,7 @@ class Store:
         self.objects[write.name] = {**content, "metadata": metadata}
 
     def plan(self, wanted: Sequence[Object]) -> list[Write]:
-        return writes(POOL, wanted, self.stored())
+        return writes(POOL, wanted, self.stored(), sets_of(wanted))
 
     def publish(self, wanted: Sequence[Object]) -> list[Write]:
         made = self.plan(wanted)
@@ -106,8 +114,13 @@ def verbs(made: Iterable[Write]) -> list[str]:
 FEW = st.one_of(st.just(frozenset[int]()), st.frozensets(st.integers(0, 192), max_size=2))
 SIZES = st.sampled_from([0, 1, 64, 65, 100, 128, 129, 192, 193, 260])
 LISTS = st.builds(
-    lambda size, gone, tainted, other: [
-        device(n, tainted=n in tainted, model="other" if n in other else "m")
+    lambda size, gone, tainted, other, sets: [
+        device(
+            n,
+            tainted=n in tainted,
+            model="other" if n in other else "m",
+            part_of=f"s{n % sets}" if sets and n % 3 else "",
+        )
         for n in range(size)
         if n not in gone
     ],
@@ -115,6 +128,7 @@ LISTS = st.builds(
     FEW,
     FEW,
     FEW,
+    st.sampled_from([0, 0, 1, 8, 9]),
 )
 WRITES = st.one_of(st.integers(1, 3), st.just(99))
 NONE: list[Object] = []
@@ -309,3 +323,24 @@ def test_missing_slices_are_urgent() -> None:
 
 def test_a_device_that_is_healthy_again_is_not_urgent() -> None:
     assert not is_urgent(devices("a"), published([device("a", tainted=True)]).stored())
+
+
+def test_counter_sets_have_slices_of_their_own_and_a_device_that_changes_is_one_write() -> None:
+    """D41, D42."""
+    parts = [device(n, part_of=f"gpu-{n // 7}") for n in range(70)]
+    store = published(parts)
+    kinds = [(len(one.devices), len(one.counter_sets)) for one in store.stored()]
+    assert kinds == [(64, 0), (6, 0), (0, 8), (0, 2)]
+    changed = [device(0, tainted=True, part_of="gpu-0"), *parts[1:]]
+    assert verbs(store.publish(changed)) == ["replace"]
+    assert verbs(store.publish([*changed[1:], device("new", part_of="gpu-9")])) == ["replace"]
+
+
+def test_a_counter_set_that_comes_or_goes_is_a_new_generation() -> None:
+    """A device that takes of a set that is not there would make the whole pool invalid (D77)."""
+    store = published([device(0, part_of="a"), device(1, part_of="a")])
+    store.publish([device(0, part_of="b"), device(1, part_of="b")])
+    assert {one.generation for one in store.stored()} == {2}
+    assert store.publish([device(0, part_of="b"), device(1, part_of="b")]) == []
+    store.publish([device(0)])
+    assert [len(one.counter_sets) for one in store.stored()] == [0]

@@ -207,6 +207,7 @@ def devices_of(
             capacity=told.capacity,
             share_of=share_of,
             device_nodes=nodes,
+            partition=told.partition if share.replicas == 1 else None,
         )
         for id_ in device_ids(found.name, resource.share.replicas)
     )

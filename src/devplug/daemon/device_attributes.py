@@ -10,7 +10,7 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from devplug.attributes import AttributeValue
+    from devplug.attributes import AttributeValue, Partition
     from devplug.daemon.sources.device import HostDevice
 
 __all__ = ["NO_FACTS", "PCIE_ROOT", "ClaimFacts", "attributes_of", "facts_for_claims"]
@@ -45,6 +45,7 @@ class ClaimFacts(Struct, frozen=True):
 
     attributes: Mapping[str, AttributeValue]
     capacity: Mapping[str, int]
+    partition: Partition | None = None
 
 
 NO_FACTS: Final = ClaimFacts({}, {})
@@ -52,7 +53,7 @@ NO_FACTS: Final = ClaimFacts({}, {})
 
 def facts_for_claims(found: HostDevice) -> ClaimFacts:
     """Return all that claims can know of a device."""
-    return ClaimFacts(attributes_of(found), _capacity_of(found))
+    return ClaimFacts(attributes_of(found), _capacity_of(found), found.partition)
 
 
 def _capacity_of(found: HostDevice) -> Mapping[str, int]:

@@ -14,13 +14,13 @@ from msgspec import Struct
 from devplug.attributes import TEXT_LIMIT_BYTES, Version
 from devplug.devices import HealthState
 from devplug.dra.taints import NO_EXECUTE, NO_SCHEDULE
-from devplug.driver.device_names import device_name, resource_value
+from devplug.driver.device_names import counter_set_name, device_name, resource_value
 from devplug.k8s.quantity import Quantity, canonical
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-    from devplug.attributes import AttributeValue
+    from devplug.attributes import AttributeValue, Partition
     from devplug.devices import Device, Health
     from devplug.k8s.objects import Object
 
@@ -29,8 +29,11 @@ __all__ = [
     "SHARES",
     "UNHEALTHY_TAINT",
     "DeviceEntry",
+    "consumption",
+    "counter_sets",
     "device_attributes",
     "device_entry",
+    "partition_example",
     "quantity",
     "shared_example",
 ]
@@ -188,6 +191,43 @@ def _shares(count: int) -> Object:
     limits = {"min": "1", "step": "1"} if count > 1 else {"min": "1"}
     policy = {"default": "1", "validRange": limits}
     return {"value": quantity(count), "requestPolicy": policy}
+
+
+# ── partitions ──
+
+
+def counter_sets(partitions: Iterable[Partition]) -> dict[str, Object]:
+    """Return the counter sets that these devices take of, by what they are of.
+
+    What only one device is a part of has none: it would limit nobody, and each set is one of few in a slice.
+    """
+    wholes: dict[str, list[Mapping[str, int]]] = {}
+    for one in partitions:
+        wholes.setdefault(one.of, []).append(one.whole)
+    return {of: _counter_set(of, told) for of, told in wholes.items() if len(told) > 1}
+
+
+def _counter_set(of: str, told: Iterable[Mapping[str, int]]) -> Object:
+    """Return a set with all counters that devices know of it: a pool that lacks one is invalid (D77)."""
+    most: dict[str, int] = {}
+    for whole in told:
+        most |= {name: max(number, most.get(name, 0)) for name, number in whole.items()}
+    return {"name": counter_set_name(of), "counters": _counters(most)}
+
+
+def consumption(partition: Partition) -> Object:
+    """Return what a device takes of its counter set."""
+    return {"counterSet": counter_set_name(partition.of), "counters": _counters(partition.takes)}
+
+
+def _counters(numbers: Mapping[str, int]) -> Object:
+    return {name: {"value": quantity(number)} for name, number in sorted(numbers.items())}
+
+
+def partition_example() -> Object:
+    """Return the entry of a device that takes of counters, to see whether an API server knows them."""
+    takes = {"counterSet": "whole", "counters": _counters({"memory": 1})}
+    return {"name": "part", "consumesCounters": [takes]}
 
 
 # ── taints ──

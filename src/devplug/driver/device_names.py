@@ -11,7 +11,7 @@ from typing import Final
 
 from devplug.attributes import TEXT_LIMIT_BYTES
 
-__all__ = ["device_name", "resource_value", "slice_name"]
+__all__ = ["counter_set_name", "device_name", "resource_value", "slice_name"]
 
 LABEL_LIMIT: Final = 63
 """The longest DNS label, and so the longest name of a device (dra.md D43)."""
@@ -31,6 +31,11 @@ def device_name(resource_name: str, device_id: str) -> str:
     """
     readable = _OTHER.sub("-", device_id.lower()).strip("-") or "device"
     return _hashed(readable, LABEL_LIMIT, resource_name, device_id)
+
+
+def counter_set_name(of: str) -> str:
+    """Return the name of the counters of what several devices are parts of: a DNS label."""
+    return _hashed(_OTHER.sub("-", of.lower()).strip("-") or "whole", LABEL_LIMIT, of)
 
 
 def resource_value(resource_name: str) -> str:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Final, Protocol
 from msgspec import Struct
 
 from devplug.devices import HealthState
-from devplug.driver.device_entries import UNHEALTHY_TAINT, device_entry
+from devplug.driver.device_entries import UNHEALTHY_TAINT, consumption, counter_sets, device_entry
 from devplug.k8s.objects import maps, text
 from devplug.k8s.times import stamp_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 
+    from devplug.attributes import Partition
     from devplug.devices import Device
     from devplug.k8s.objects import Object
 
@@ -82,11 +83,13 @@ class PoolEntries:
         in_use: SharesInUse,
         *,
         with_shares: bool,
+        with_counters: bool,
         with_tainted: bool,
-    ) -> list[Object]:
-        """Return the entries of all devices that are offered, by resource; tainted ones only if asked for.
+    ) -> tuple[list[Object], list[Object]]:
+        """Return the entries of all devices that are offered, by resource, and the counter sets they take of.
 
-        With shares, those of one device are one entry. With many devices other tasks run meanwhile.
+        With shares, those of one device are one entry; without counters there are no such sets, and tainted
+        devices are there only if asked for. With many devices other tasks run meanwhile.
         """
         before, self._entries = self._entries, {}
         wanted: dict[object, Object] = {}
@@ -112,7 +115,21 @@ class PoolEntries:
         if self._tainted_at:
             names = {text(one.content, "name") for one in self._entries.values()}
             self._tainted_at = {name: since for name, since in self._tainted_at.items() if name in names}
-        return [*wanted.values()]
+        return self._with_counters(wanted) if with_counters else ([*wanted.values()], [])
+
+    def _with_counters(self, wanted: dict[object, Object]) -> tuple[list[Object], list[Object]]:
+        """Return these entries with what they take of counter sets, and those sets."""
+        parts: dict[object, Partition] = {}
+        for known in self._entries.values():
+            name, part = known.content["name"], known.devices[0].partition
+            # Of counters, a device takes the same with each share of it.
+            if part is not None and not known.devices[0].share_of and wanted.get(name) is known.content:
+                parts[name] = part
+        sets = counter_sets(parts.values())
+        for name, part in parts.items():
+            if part.of in sets:
+                wanted[name] = {**wanted[name], "consumesCounters": [consumption(part)]}
+        return [*wanted.values()], [*sets.values()]
 
     def _entry(self, resource_name: str, devices: Sequence[Device], *, is_shared: bool) -> Object:
         ill = next((one for one in devices if one.health.state is HealthState.UNHEALTHY), devices[0])

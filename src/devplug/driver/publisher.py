@@ -16,12 +16,19 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from devplug.driver.api_versions import served_version
-from devplug.driver.device_entries import shared_example
+from devplug.driver.device_entries import partition_example, shared_example
 from devplug.driver.device_names import slice_name
 from devplug.driver.pool_entries import PoolEntries, SharesInUse
 from devplug.driver.slices import Pool, StoredSlice, Write, content_of, is_urgent, lost_fields, writes
 from devplug.k8s.client import NODES, Retries, connected, resource_slices
-from devplug.k8s.errors import ClusterError, ExistsError, ExpiredError, MissingExtraError, NotThereError
+from devplug.k8s.errors import (
+    ClusterError,
+    ExistsError,
+    ExpiredError,
+    InvalidError,
+    MissingExtraError,
+    NotThereError,
+)
 from devplug.k8s.objects import text
 from devplug.linux.notifier import Notifier, within
 from devplug.pace import Pace
@@ -52,6 +59,15 @@ URGENT_PER_SECOND: Final = 15.0
 
 NEVER_STORED: Final = 0xFFFF
 """The number of the slice by which the API server is asked what it knows: more than any pool has."""
+
+
+SHARED: Final = "allowMultipleAllocations"
+PART: Final = "consumesCounters"
+QUESTIONS: Final = {
+    SHARED: (shared_example(), "DRAConsumableCapacity", "each replica is published as a device"),
+    PART: (partition_example(), "DRAPartitionableDevices", "parts are published without what they exclude"),
+}
+"""By field: a device that has it, the feature gate, and what is done without."""
 
 
 class PublisherStatus(Struct, frozen=True):
@@ -104,8 +120,8 @@ class Publisher:
         self._stored: dict[str, StoredSlice] = {}
         """What the API server has, by name. A slice that we wrote has the devices that were written."""
         self._takes_taints = True
-        self._takes_shares: bool | None = None
-        """Whether the API server knows devices that are shared out; None if it was not asked yet."""
+        self._keeps: dict[str, bool] = {}
+        """Whether the API server knows a field of devices, as far as it was asked since the connection."""
         self._in_use = SharesInUse()
         self._wake = Notifier()
         self._pace = Pace()
@@ -124,7 +140,7 @@ class Publisher:
         """Take which shares of devices claims use, of which some may have to be left out of slices."""
         before, self._in_use = self._in_use, in_use
         # Of devices that are shared out, the server itself knows who has them.
-        is_known = bool(self._takes_shares) and before.alone == in_use.alone
+        is_known = self._keeps.get(SHARED, False) and before.alone == in_use.alone
         if not is_known and before != in_use:
             self._note_stale()
             self._wake.notify()
@@ -170,7 +186,7 @@ class Publisher:
         slices, mine = resource_slices(version), self._mine
         found, since = await server.list_to_watch(slices, fields=mine, rights=PUBLISHER_RIGHTS)
         self._take_list(found)
-        self._takes_shares = None
+        self._keeps.clear()
         if version != self.status.version:
             self._set_status(replace(self.status, version=version))
         ends: list[ClusterError | None] = []
@@ -256,15 +272,17 @@ class Publisher:
         if not self._pool.node_uid:
             await self._find_owner(server)
         offered = self._offered
-        if self._takes_shares is None and any(one.share_of for some in offered.values() for one in some):
-            self._takes_shares = await self._knows_shares(server, version)
-        wanted = await self._entries.of(
+        devices = [one for some in offered.values() for one in some]
+        with_shares = any(one.share_of for one in devices) and await self._knows(server, version, SHARED)
+        with_counters = any(one.partition for one in devices) and await self._knows(server, version, PART)
+        wanted, counter_sets = await self._entries.of(
             offered,
             self._in_use,
-            with_shares=bool(self._takes_shares),
+            with_shares=with_shares,
+            with_counters=with_counters,
             with_tainted=self._takes_taints,
         )
-        planned = writes(self._pool, wanted, self._stored.values())
+        planned = writes(self._pool, wanted, self._stored.values(), counter_sets)
         if planned:
             now = asyncio.get_running_loop().time()
             urgent = is_urgent(wanted, self._stored.values())
@@ -297,24 +315,26 @@ class Publisher:
             return
         stored = StoredSlice.of(made)
         self._note_lost(lost_fields(write.devices, stored.devices))
-        self._stored[write.name] = replace(stored, devices=write.devices)
+        self._stored[write.name] = replace(stored, devices=write.devices, counter_sets=write.counter_sets)
 
-    async def _knows_shares(self, server: ApiServer, version: str) -> bool:
-        """Ask for the fields of devices that are shared out, by a slice that is looked at and not stored.
+    async def _knows(self, server: ApiServer, version: str, field: str) -> bool:
+        """Ask for a field of devices, once a connection, by a slice that is looked at and not stored.
 
-        Stored without these fields, such a device would be one that the first claim has alone.
+        Stored without the field, a device with shares would be one that the first claim has alone.
         """
-        name = slice_name(self._pool.driver, self._pool.node_name, NEVER_STORED)
-        write = Write("create", name, 1, 1, (shared_example(),))
-        content = content_of(write, self._pool, version)
-        made = await server.create_dry_run(resource_slices(version), content, rights=PUBLISHER_RIGHTS)
-        lost = lost_fields(write.devices, StoredSlice.of(made).devices)
-        if lost:
-            self._log_once(
-                "the API server does not keep shares of devices (feature gate DRAConsumableCapacity); each "
-                "replica is published as a device"
-            )
-        return not lost
+        if field not in self._keeps:
+            example, feature, consequence = QUESTIONS[field]
+            name = slice_name(self._pool.driver, self._pool.node_name, NEVER_STORED)
+            content = content_of(Write("create", name, 1, 1, (example,)), self._pool, version)
+            try:
+                made = await server.create_dry_run(resource_slices(version), content, rights=PUBLISHER_RIGHTS)
+                self._keeps[field] = not lost_fields([example], StoredSlice.of(made).devices)
+            except InvalidError:  # before 1.35 counter sets were in the slice of their devices
+                self._keeps[field] = False
+            if not self._keeps[field]:
+                message = "the API server does not keep a field of devices; " + consequence
+                self._log_once(message, field=field, feature_gate=feature)
+        return self._keeps[field]
 
     # ── what people see ──
 

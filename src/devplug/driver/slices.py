@@ -6,6 +6,7 @@ A consumer takes the slices of the highest generation, and takes none while they
 - In place: slices keep their generation and their number, and no device moves from one to another. Each
   write alone is a change that could have come alone. Slices that somebody deleted are made again; until the
   last of them is there, the pool is incomplete.
+  Slices with counter sets have no devices (D41), and are changed anew only.
 - Anew: all slices are written with the next generation, and those that are too many are deleted last. What
   was begun so is gone on with, as long as it is still what is wanted.
 
@@ -20,12 +21,13 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from msgspec import Struct
 
 from devplug.driver.device_names import slice_name
-from devplug.k8s.objects import Object, entries, fields, maps, text, whole
+from devplug.k8s.objects import Object, fields, maps, text, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
 __all__ = [
+    "COUNTER_SETS_LIMIT",
     "DEVICES_LIMIT",
     "TAINTED_LIMIT",
     "Pool",
@@ -39,7 +41,10 @@ __all__ = [
 
 DEVICES_LIMIT: Final = 128
 TAINTED_LIMIT: Final = 64
-"""The most devices of a slice, and of one with a tainted device (D42)."""
+"""The most devices of a slice, and of one with a device that is tainted or takes of counters (D42)."""
+
+COUNTER_SETS_LIMIT: Final = 8
+"""The most counter sets of a slice (D42)."""
 
 SPARE_FACTOR: Final = 2
 """A pool has at most so many times the slices that it needs: those that lose their devices stay, empty."""
@@ -48,6 +53,8 @@ BEFORE_V1BETA2: Final = "v1beta1"
 """The version in which the fields of a device but its name are one level deeper, in `basic`."""
 
 Devices: TypeAlias = "tuple[Object, ...]"
+Content: TypeAlias = "tuple[Devices, Devices]"
+"""Devices or counter sets of a slice, of which it has one kind."""
 
 
 class Pool(Struct, frozen=True):
@@ -72,6 +79,7 @@ class StoredSlice(Struct, frozen=True):
     count: int
     """How many slices the pool has, as this one says."""
     devices: Devices
+    counter_sets: Devices = ()
     is_strange: bool = False
     """Whether it has what this driver never writes."""
 
@@ -88,7 +96,8 @@ class StoredSlice(Struct, frozen=True):
             whole(spec, "pool", "generation"),
             whole(spec, "pool", "resourceSliceCount"),
             tuple(_flat(one) for one in maps(spec, "devices")),
-            bool(entries(spec, "sharedCounters") or spec.get("perDeviceNodeSelection")),
+            tuple(maps(spec, "sharedCounters")),
+            bool(spec.get("perDeviceNodeSelection")),
         )
 
 
@@ -100,15 +109,22 @@ class Write(Struct, frozen=True):
     generation: int = 0
     count: int = 0
     devices: Devices = ()
+    counter_sets: Devices = ()
     version: str = ""
     """The `resourceVersion` of the slice that is replaced."""
 
 
-def writes(pool: Pool, wanted: Sequence[Object], stored: Iterable[StoredSlice]) -> list[Write]:
+def writes(
+    pool: Pool,
+    wanted: Sequence[Object],
+    stored: Iterable[StoredSlice],
+    counter_sets: Sequence[Object] = (),
+) -> list[Write]:
     """Return the fewest writes, in their order, after which the slices have exactly these devices.
 
-    `wanted` are entries of v1 with different names, whose taints have a time. `stored` are all slices of the
-    driver on the node. After a write that fails, ask again with what is stored then.
+    `wanted` are entries of v1 with different names, whose taints have a time, and `counter_sets` what they
+    take of. `stored` are all slices of the driver on the node. After a write that fails, ask again with what
+    is stored then.
     """
     known = sorted(stored, key=lambda one: (one.generation, one.name))
     strange = [one for one in known if one.is_strange or one.pool_name != pool.node_name]
@@ -117,8 +133,10 @@ def writes(pool: Pool, wanted: Sequence[Object], stored: Iterable[StoredSlice]) 
     first = [_deletion(one) for one in strange]
     if not wanted:
         return [*first, *(_deletion(one) for one in ours)]  # the older generations first: none comes back
-    anew = _anew(pool, wanted, ours)
-    in_place = None if _is_too_wide(wanted, ours) else _in_place(pool, wanted, ours)
+    target = _packed(wanted, counter_sets)
+    anew = _anew(pool, target, ours)
+    is_too_wide = bool(ours) and ours[-1].count > SPARE_FACTOR * len(target)
+    in_place = None if is_too_wide else _in_place(pool, wanted, counter_sets, ours)
     if in_place is not None and len(in_place) <= len(anew):
         return [*first, *in_place]
     return [*first, *anew]
@@ -149,16 +167,16 @@ def content_of(write: Write, pool: Pool, version: str) -> Object:
         {"apiVersion": "v1", "kind": "Node", "name": pool.node_name, "uid": pool.node_uid, "controller": True}
     ]
     numbers = {"generation": write.generation, "resourceSliceCount": write.count}
-    devices = [_deep(one) if version == BEFORE_V1BETA2 else one for one in write.devices]
-    return {
-        "metadata": metadata,
-        "spec": {
-            "driver": pool.driver,
-            "nodeName": pool.node_name,
-            "pool": {"name": pool.node_name, **numbers},
-            "devices": devices,
-        },
+    spec: Object = {
+        "driver": pool.driver,
+        "nodeName": pool.node_name,
+        "pool": {"name": pool.node_name, **numbers},
     }
+    if write.counter_sets:
+        spec["sharedCounters"] = list(write.counter_sets)
+    else:
+        spec["devices"] = [_deep(one) if version == BEFORE_V1BETA2 else one for one in write.devices]
+    return {"metadata": metadata, "spec": spec}
 
 
 def lost_fields(written: Sequence[Object], stored: Sequence[Object]) -> set[str]:
@@ -174,11 +192,9 @@ def _latest(ours: Sequence[StoredSlice]) -> Sequence[StoredSlice]:
     return [one for one in ours if one.generation == ours[-1].generation]
 
 
-def _is_too_wide(wanted: Sequence[Object], ours: Sequence[StoredSlice]) -> bool:
-    return bool(ours) and ours[-1].count > SPARE_FACTOR * len(_packed(wanted))
-
-
-def _in_place(pool: Pool, wanted: Sequence[Object], ours: Sequence[StoredSlice]) -> list[Write] | None:
+def _in_place(
+    pool: Pool, wanted: Sequence[Object], counter_sets: Sequence[Object], ours: Sequence[StoredSlice]
+) -> list[Write] | None:
     """Return the writes that change no generation, or None if there is no such way."""
     if not ours:
         return None
@@ -187,12 +203,15 @@ def _in_place(pool: Pool, wanted: Sequence[Object], ours: Sequence[StoredSlice])
     missing = slices - len(latest)
     if missing < 0 or any(one.count != slices for one in latest):
         return None
+    if _by_name(chain.from_iterable(one.counter_sets for one in latest)) != _by_name(counter_sets):
+        return None
     names = _new_names(pool, missing, {one.name for one in ours})
-    placed = _placed(wanted, latest, names)
+    placed = _placed(wanted, [one for one in latest if not one.counter_sets], names)
     if placed is None:
         return None
+    placed |= dict.fromkeys((one.name for one in latest if one.counter_sets), ())
     changed = [
-        _replacement(one, one.generation, slices, placed[one.name])
+        _replacement(one, one.generation, slices, (placed[one.name], one.counter_sets))
         for one in latest
         if one.owner_uid != pool.node_uid or one.devices != placed[one.name]
     ]
@@ -209,7 +228,7 @@ def _new_names(pool: Pool, missing: int, taken: Collection[str]) -> list[str]:
 
 def _placed(
     wanted: Sequence[Object], latest: Sequence[StoredSlice], names: Sequence[str]
-) -> Mapping[str, Devices] | None:
+) -> dict[str, Devices] | None:
     """Return the devices of each slice: a device stays where it is, and others come to where room is.
 
     None if they do not fit.
@@ -219,7 +238,7 @@ def _placed(
         one.name: [left.pop(name) for device in one.devices if (name := text(device, "name")) in left]
         for one in latest
     }
-    if any(len(devices) > TAINTED_LIMIT and any(map(_is_tainted, devices)) for devices in placed.values()):
+    if any(len(devices) > TAINTED_LIMIT and any(map(_is_narrow, devices)) for devices in placed.values()):
         return None
     placed.update((name, []) for name in names)
     homeless = [*left.values()]
@@ -232,7 +251,7 @@ def _house(
     homeless: Sequence[Object], placed: dict[str, list[Object]], latest: Sequence[StoredSlice]
 ) -> bool:
     """Put devices where room is, into as few slices as can be; return whether all found a place."""
-    is_wide = len(placed) == 1 and not any(map(_is_tainted, chain(homeless, *placed.values())))
+    is_wide = len(placed) == 1 and not any(map(_is_narrow, chain(homeless, *placed.values())))
     limit = DEVICES_LIMIT if is_wide else TAINTED_LIMIT
     same = {one.name for one in latest if one.devices == tuple(placed[one.name])}
     left = list(homeless)
@@ -247,36 +266,42 @@ def _house(
 # ── anew ──
 
 
-def _packed(wanted: Sequence[Object]) -> list[Devices]:
-    """Return the devices by slices.
+def _packed(wanted: Sequence[Object], counter_sets: Sequence[Object]) -> list[Content]:
+    """Return the devices and the counter sets by slices.
 
     In a pool of several, each has room for taints: one that comes moves no device then.
     """
-    if len(wanted) <= DEVICES_LIMIT and not any(map(_is_tainted, wanted)):
-        return [tuple(wanted)]
-    return [tuple(wanted[at : at + TAINTED_LIMIT]) for at in range(0, len(wanted), TAINTED_LIMIT)]
+    is_wide = len(wanted) <= DEVICES_LIMIT and not any(map(_is_narrow, wanted))
+    devices = [tuple(wanted)] if is_wide else [*_batched(wanted, TAINTED_LIMIT)]
+    sets = _batched(counter_sets, COUNTER_SETS_LIMIT)
+    return [*((one, ()) for one in devices), *(((), one) for one in sets)]
 
 
-def _anew(pool: Pool, wanted: Sequence[Object], ours: Sequence[StoredSlice]) -> list[Write]:
+def _batched(whole: Sequence[Object], limit: int) -> Iterator[Devices]:
+    return (tuple(whole[at : at + limit]) for at in range(0, len(whole), limit))
+
+
+def _anew(pool: Pool, packed: Sequence[Content], ours: Sequence[StoredSlice]) -> list[Write]:
     """Return the writes of a new generation, or the rest of those if some are done."""
-    packed = _packed(wanted)
     slices = len(packed)
     target = {
-        slice_name(pool.driver, pool.node_name, number): devices for number, devices in enumerate(packed)
+        slice_name(pool.driver, pool.node_name, number): content for number, content in enumerate(packed)
     }
     latest = _latest(ours) if ours else []
     is_begun = bool(latest) and all(
-        one.count == slices and one.owner_uid == pool.node_uid and one.devices == target.get(one.name)
+        one.count == slices
+        and one.owner_uid == pool.node_uid
+        and (one.devices, one.counter_sets) == target.get(one.name)
         for one in latest
     )
     generation = (ours[-1].generation if ours else 0) + (not is_begun)
     done = {one.name for one in latest} if is_begun else set()
     stored = {one.name: one for one in ours}
     written = [
-        _replacement(stored[name], generation, slices, devices)
+        _replacement(stored[name], generation, slices, content)
         if name in stored
-        else Write("create", name, generation, slices, devices)
-        for name, devices in target.items()
+        else Write("create", name, generation, slices, *content)
+        for name, content in target.items()
         if name not in done
     ]
     return [*written, *(_deletion(one) for one in ours if one.name not in target)]
@@ -285,8 +310,8 @@ def _anew(pool: Pool, wanted: Sequence[Object], ours: Sequence[StoredSlice]) -> 
 # ── writes ──
 
 
-def _replacement(old: StoredSlice, generation: int, slices: int, devices: Devices) -> Write:
-    return Write("replace", old.name, generation, slices, devices, old.version)
+def _replacement(old: StoredSlice, generation: int, slices: int, content: Content) -> Write:
+    return Write("replace", old.name, generation, slices, *content, old.version)
 
 
 def _deletion(old: StoredSlice) -> Write:
@@ -298,6 +323,15 @@ def _deletion(old: StoredSlice) -> Write:
 
 def _is_tainted(device: Object) -> bool:
     return "taints" in device
+
+
+def _is_narrow(device: Object) -> bool:
+    """Whether a slice has fewer devices because of it."""
+    return "taints" in device or "consumesCounters" in device
+
+
+def _by_name(sets: Iterable[Object]) -> dict[str, Object]:
+    return {text(one, "name"): one for one in sets}
 
 
 def _flat(device: Object) -> Object:

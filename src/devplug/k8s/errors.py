@@ -14,6 +14,7 @@ __all__ = [
     "ClusterError",
     "ExistsError",
     "ExpiredError",
+    "InvalidError",
     "MissingExtraError",
     "NotThereError",
     "RefusedError",
@@ -34,6 +35,10 @@ class ExistsError(ClusterError):
 
 class ExpiredError(ClusterError):
     """The API server no longer knows what has changed since the version that a watch goes on from (410)."""
+
+
+class InvalidError(ClusterError):
+    """The API server says that an object is wrong (422)."""
 
 
 class MissingExtraError(ClusterError):
@@ -71,6 +76,8 @@ def explained(advice: str, when_absent: str = "") -> Iterator[None]:
             raise ExistsError(f"the API server has another object of that name ({said})") from error
         if code == 410:
             raise ExpiredError(f"the API server has forgotten that version ({said})") from error
+        if code == 422:
+            raise InvalidError(f"the API server takes no such object ({said})") from error
         if code in {401, 403}:
             raise RefusedError(f"the API server refuses ({code} {said}); {advice}") from error
         raise ClusterError(f"the API server gave no usable answer ({said})") from error

@@ -43,6 +43,7 @@ def shown(found: HostDevice) -> dict[str, Any]:
         "hardware": found.hardware,
         "links": dict(found.links),
         "capacity": dict(found.capacity),
+        "takes": dict(found.partition.takes) if found.partition else {},
     }
 
 

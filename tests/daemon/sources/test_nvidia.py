@@ -189,7 +189,9 @@ def test_memory_is_a_capacity_where_the_driver_says_it(one: GpuMachine) -> None:
     instance = one.add_instance(0, 0, 7, "1g.10gb", (66, 67))
     one.set({"0.mig.0.mib": 9856, "0.mig.0.gpu_slices": 1, "0.mig.0.compute_slices": 1})
     with one.followed([{"mig": "1g.10gb"}], follows=False) as follower:
-        assert follower.next()[instance]["capacity"] == {"memory": 9856 * 2**20}
+        (device,) = [follower.next()[instance]]
+        assert device["capacity"] == {"memory": 9856 * 2**20}
+        assert device["takes"] == {"memory": 9856 * 2**20, "compute-slices": 1}
 
 
 def test_an_xid_of_one_mig_instance_leaves_the_others_alone(eight: GpuMachine) -> None:

@@ -18,6 +18,7 @@ from devplug.devices import Health, stable_id
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Mapping
 
+    from devplug.attributes import Partition
     from devplug.daemon.config.templates import Template
 
 __all__ = ["MEMORY_MAJOR", "HostDevice", "HostDeviceNode", "Names", "Source", "Wanted", "wanted_name"]
@@ -73,6 +74,8 @@ class HostDevice(Struct, frozen=True):
     those that sysfs does not have, such as NVLinks."""
     capacity: Mapping[str, int] = field(default_factory=lambda: _NO_NUMBERS)
     """Numbers of which claims can ask for at least so many, as bytes of `memory`; without what is unknown."""
+    partition: Partition | None = None
+    """What it takes of something larger that other devices take of, too; None if of nothing."""
     plugged: int = 0
     """The inode of its folder in sysfs: the kernel makes another folder for whatever is plugged in at the
     same place later, even if its numbers are the same. 0 if unknown."""

@@ -25,6 +25,7 @@ from devplug.daemon.sources.nvidia_gpu import (
     fault_of,
     known_after,
     links_between,
+    partition_of,
     standing,
     with_event,
 )
@@ -316,6 +317,7 @@ class NvidiaSource(Struct):
                         {names[other]: count for other, count in sorted(links.get(uuid, {}).items())}
                     ),
                     MappingProxyType({"memory": part.memory_bytes} if part.memory_bytes else {}),
+                    partition_of(part.gpu, part.instance),
                 )
             )
         return tuple(sorted(found, key=lambda one: one.name))

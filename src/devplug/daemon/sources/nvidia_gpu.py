@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from devplug.attributes import Partition
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
@@ -26,6 +28,7 @@ __all__ = [
     "known_after",
     "links_between",
     "mig_profile",
+    "partition_of",
     "pci_address",
     "standing",
     "with_event",
@@ -81,6 +84,10 @@ class MigInstance(Struct, frozen=True):
     compute_instance: int
     memory_bytes: int = 0
     """0 if the driver does not say it. Compute instances of one GPU instance share it."""
+    gpu_slices: int = 0
+    """Of the seven slices of a GPU, those of its GPU instance; 0 if the driver does not say it."""
+    compute_slices: int = 0
+    """Those of them that are its own."""
 
 
 class Gpu(Struct, frozen=True):
@@ -96,6 +103,8 @@ class Gpu(Struct, frozen=True):
     """Empty for boards without one: all but those for data centres."""
     memory_bytes: int = 0
     """0 where it has none of its own, or the driver does not say it."""
+    mig_slices: int = 0
+    """How many instances it can be divided into; 0 if it cannot."""
     is_in_mig_mode: bool = False
     instances: tuple[MigInstance, ...] = ()
     links: Mapping[str, int] = field(default_factory=lambda: _NO_LINKS)
@@ -173,6 +182,24 @@ def pci_address(bus_id: str) -> str:
         return f"{int(domain, 16):04x}{colon}{rest}"
     except ValueError:
         return bus_id.lower()
+
+
+def partition_of(gpu: Gpu, instance: MigInstance | None) -> Partition | None:
+    """Return what a GPU, or an instance, takes of the GPU; None where the driver does not say it.
+
+    A GPU takes all. Compute instances share the memory of their GPU instance, and each counts for its part:
+    so what can exist side by side never takes more than there is.
+    """
+    whole = {"memory": gpu.memory_bytes, "compute-slices": gpu.mig_slices}
+    if not all(whole.values()):
+        return None
+    takes = whole
+    if instance is not None:
+        if not (instance.memory_bytes and instance.gpu_slices and instance.compute_slices):
+            return None
+        memory = instance.memory_bytes * instance.compute_slices // instance.gpu_slices
+        takes = {"memory": memory, "compute-slices": instance.compute_slices}
+    return Partition(gpu.uuid, {name: min(takes[name], whole[name]) for name in whole}, whole)
 
 
 def mig_profile(name: str, gpu_slices: int, compute_slices: int, memory_mib: int, total_mib: int) -> str:

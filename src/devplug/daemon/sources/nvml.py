@@ -230,6 +230,7 @@ def _gpu(nvml: Any, handle: object) -> Gpu:  # noqa: ANN401
     is_in_mig_mode = bool(mig_mode[0])
     memory: Any = optional(nvml, nvml.nvmlDeviceGetMemoryInfo, handle, default=None)
     memory_bytes: int = 0 if memory is None else memory.total
+    mig_slices: int = optional(nvml, nvml.nvmlDeviceGetMaxMigDeviceCount, handle, default=0)
     remapped: tuple[int, ...] = optional(nvml, nvml.nvmlDeviceGetRemappedRows, handle, default=(0, 0, 0, 0))
     return Gpu(
         uuid=nvml.nvmlDeviceGetUUID(handle),
@@ -238,8 +239,9 @@ def _gpu(nvml: Any, handle: object) -> Gpu:  # noqa: ANN401
         model=optional(nvml, nvml.nvmlDeviceGetName, handle, default=""),
         serial=optional(nvml, nvml.nvmlDeviceGetSerial, handle, default=""),
         memory_bytes=memory_bytes,
+        mig_slices=mig_slices,
         is_in_mig_mode=is_in_mig_mode,
-        instances=_instances(nvml, handle, memory_bytes) if is_in_mig_mode else (),
+        instances=_instances(nvml, handle, memory_bytes, mig_slices) if is_in_mig_mode else (),
         links=_links(nvml, handle),
         action_wanted=_action_wanted(nvml, handle),
         has_failed_memory=bool(remapped[3]),
@@ -251,9 +253,9 @@ def _address(info: Any) -> str:  # noqa: ANN401
     return pci_address(bus_id.decode() if isinstance(bus_id, bytes) else bus_id)
 
 
-def _instances(nvml: Any, handle: object, memory_bytes: int) -> tuple[MigInstance, ...]:  # noqa: ANN401
+def _instances(nvml: Any, handle: object, memory_bytes: int, count: int) -> tuple[MigInstance, ...]:  # noqa: ANN401
     found = []
-    for index in range(optional(nvml, nvml.nvmlDeviceGetMaxMigDeviceCount, handle, default=0)):
+    for index in range(count):
         mig = optional(nvml, nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, index, default=None)
         if mig is None:
             continue
@@ -269,6 +271,8 @@ def _instances(nvml: Any, handle: object, memory_bytes: int) -> tuple[MigInstanc
                 gpu_instance=nvml.nvmlDeviceGetGpuInstanceId(mig),
                 compute_instance=nvml.nvmlDeviceGetComputeInstanceId(mig),
                 memory_bytes=given[2] * 2**20,
+                gpu_slices=given[0],
+                compute_slices=given[1],
             ),
         )
     return tuple(found)
