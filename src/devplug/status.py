@@ -50,7 +50,7 @@ class Holder(Struct, frozen=True, order=True):
     container: str
 
 
-class DeviceClaim(Struct, frozen=True, order=True, kw_only=True):
+class DeviceClaim(Struct, frozen=True, kw_only=True):
     """A ResourceClaim that uses a device."""
 
     namespace: str

@@ -18,8 +18,12 @@ from devplug.deploy.names import Release
 from devplug.deploy.security_context import needs_of
 from devplug.devices import ContainerResponse, Device
 from devplug.k8s.yaml import yaml_text
+from devplug.monitor.collector import collected
 from devplug.plugin.contract import DevicePlugin
 from devplug.plugin.serving import served
+from devplug.status import STATUS_SOCKETS, DeviceStatus, Holder, process_of
+from devplug.web.addresses import UnixAddress
+from devplug.web.client import lines
 from tests.daemon.hosts import link
 from tests.sandbox.kubectl.stage import Stage, why_kubectl_is_missing
 from tests.waiting import until
@@ -174,6 +178,41 @@ async def test_a_container_that_restarts_gets_the_node_that_its_device_has_then(
         await until(lambda: given() == [held | {"hostPath": "/dev/zero"}])
         await gone(stage, "claiming")
         assert list(cdi.iterdir()) == []
+
+
+async def device_told(socket: Path, claim: Callable[[DeviceStatus], object]) -> DeviceStatus:
+    """The first status of the device, from the daemon, of which the claim is true."""
+    async with lines(UnixAddress(str(socket)), "/status?watch=1") as documents:
+        async for document in documents:
+            for resource in process_of(document).resources:
+                for device in resource.devices:
+                    if claim(device):
+                        return device
+    raise AssertionError
+
+
+async def test_the_daemon_tells_which_container_has_a_device_by_which_claim(
+    stage: Stage, short_dir: Path
+) -> None:
+    cdi = short_dir / "cdi"
+    cdi.mkdir()
+    node = stage.place.node("worker-0")
+    config = load(CONFIG.format(serve="serve: dra"), "c.yaml")
+    async with serve_config(
+        config, plugin_dir=node.plugin_dir, pod_resources=node.pod_resources_socket, cdi_folder=cdi
+    ):
+        await until(lambda: list(node.plugin_dir.glob(STATUS_SOCKETS)))
+        (socket,) = node.plugin_dir.glob(STATUS_SOCKETS)
+        stage.applied(CLAIM)
+        told = await device_told(socket, lambda one: one.holders)
+        assert [(one.name, one.request) for one in told.claims] == [("one", "r")]
+        assert told.holders == (Holder("default", "claiming", "c"),)
+        seen = await collected(node.plugin_dir, node.pod_resources_socket, node_name="worker-0")
+        assert [one.devices for one in seen.resources] == [(told,)]
+
+        await gone(stage, "claiming")
+        told = await device_told(socket, lambda one: not one.claims)
+        assert (told.holders, told.is_held) == ((), False)
 
 
 async def test_a_resource_moves_to_claims_and_back_only_when_nobody_holds_its_devices(

@@ -10,8 +10,23 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from devplug.monitor.node_view import UNKNOWN, joined, physical_devices
-from devplug.status import DeviceStatus, Holder, NodeStatus, PodResourcesStatus, ProcessStatus, ResourceStatus
-from devplug.wire.values import AllocatableResources, ContainerDevices, ContainerResources, PodResources
+from devplug.status import (
+    DeviceClaim,
+    DeviceStatus,
+    Holder,
+    NodeStatus,
+    PodResourcesStatus,
+    ProcessStatus,
+    ResourceStatus,
+)
+from devplug.wire.values import (
+    AllocatableResources,
+    ClaimResource,
+    ContainerDevices,
+    ContainerResources,
+    DynamicResource,
+    PodResources,
+)
 from tests.monitor.page.nodes import device, held, resource, sick
 
 OURS, THEIRS = "example.com/ours", "vendor.io/theirs"
@@ -96,6 +111,69 @@ def test_a_plugin_of_others_is_shown_by_what_the_kubelet_knows_of_it() -> None:
 def test_a_kubelet_too_old_to_tell_what_it_can_give_blames_no_device() -> None:
     (one,) = node(pods=[holding("p", THEIRS, "x")]).resources
     assert [(device.health, device.reason) for device in one.devices] == [(UNKNOWN, "")]
+
+
+# ── claims ──
+
+DRIVER = "devices.example.com"
+CLAIM = DeviceClaim(namespace="lab", name="c", request="r", device="a-1", since=5.0)
+
+
+def claiming(pod: str, claim: str, *devices: str, driver: str = DRIVER, pool: str = "n") -> PodResources:
+    """A pod as the kubelet lists it whose container has devices by a claim."""
+    of = tuple(ClaimResource(driver, pool, one) for one in devices)
+    return PodResources(
+        pod, "lab", (ContainerResources("main", dynamic_resources=(DynamicResource(claim, "lab", of),)),)
+    )
+
+
+def claimed(*claims: DeviceClaim) -> ResourceStatus:
+    devices = (
+        DeviceStatus(id="a", health="Healthy", is_held=bool(claims), claims=claims),
+        DeviceStatus(id="b", health="Healthy"),
+    )
+    return ResourceStatus(name=OURS, devices=devices, is_registered=True, driver=DRIVER)
+
+
+def test_the_kubelet_says_which_containers_have_a_device_by_a_claim() -> None:
+    pods = [claiming("p", "c", "a-1"), claiming("q", "c", "a-1")]
+    for asks in (None, PodResourcesStatus(answered_at=1.0)):
+        ours = replace(process(1, claimed(CLAIM)), pod_resources=asks)
+        (one,) = node(ours, pods=pods).resources
+        first, second = one.devices
+        assert first.holders == (Holder("lab", "p", "main"), Holder("lab", "q", "main"))
+        assert (first.claims, first.is_held) == ((CLAIM,), True)
+        assert (second.holders, second.is_held) == ((), False)
+
+
+def test_a_claim_uses_its_device_whatever_a_kubelet_lists() -> None:
+    given = replace(claimed(CLAIM), given_at=10.0)
+    told = PodResourcesStatus(answered_at=99.0)
+    (one,) = joined("n", 1.0, [process(1, given)], (), None, told).resources
+    assert (one.held, one.devices[0].holders, one.devices[0].claims) == (1, (), (CLAIM,))
+
+
+def test_a_claim_that_the_driver_does_not_name_yet_is_of_no_other_driver() -> None:
+    (one,) = node(process(1, claimed()), pods=[claiming("p", "c", "a-1")]).resources
+    assert (one.name, one.held) == (OURS, 0)
+
+
+def test_devices_of_other_drivers_are_shown_by_what_the_kubelet_lists() -> None:
+    theirs = "gpu.example.org"
+    pods = [
+        claiming("p", "c", "gpu-0", driver=theirs),
+        claiming("q", "c", "gpu-0", driver=theirs),
+        claiming("q", "d", "gpu-1", driver=theirs, pool="shelf"),
+    ]
+    ours, other = node(process(1, claimed(CLAIM)), pods=pods, allocatable=AllocatableResources()).resources
+    assert ours.name == OURS
+    assert (other.name, other.driver, other.is_registered, other.process) == (theirs, theirs, None, None)
+    assert [(one.id, one.health, one.reason, one.is_held) for one in other.devices] == [
+        ("gpu-0", UNKNOWN, "", True),
+        ("shelf/gpu-1", UNKNOWN, "", True),
+    ]
+    assert [one.pod for one in other.devices[0].holders] == ["p", "q"]
+    assert [[claim.name for claim in one.claims] for one in other.devices] == [["c"], ["d"]]
 
 
 NAMES = st.sampled_from([OURS, THEIRS])

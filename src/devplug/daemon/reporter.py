@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from devplug import __version__
 from devplug.daemon.device_list import Knowledge, described, device_statuses
+from devplug.holders.claim_holders import claim_holds, with_claim_holders
 from devplug.holders.holders import pod_resources_status
 from devplug.metrics import catalogue
 from devplug.metrics.devices import pod_resources_families
@@ -67,8 +68,9 @@ class Reporter:
             # Between two steps of a reload a plugin may be served that the daemon does not have.
             return partial(self._devices, plugins[name], known[name]) if name in known else said_by_themselves
 
+        holds = [*claim_holds(self._holders.pods)] if self._holders else []
         resources = tuple(
-            described(one, known[one.name]) if one.name in known else one
+            with_claim_holders(described(one, known[one.name]) if one.name in known else one, holds)
             for one in self._serving.statuses(describe_of)
         )
         return replace(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -41,13 +41,14 @@ if TYPE_CHECKING:
     from devplug.daemon.resource import ConfiguredPlugin
     from devplug.devices import StrPath
     from devplug.holders.held_device import Difference
+    from devplug.linux.notifier import Notifier
     from devplug.metrics.probes import Probes
     from devplug.plugin.serving import Serving
     from devplug.plugin.takeover_detector import TakeoverDetector
     from devplug.web.messages import Answer, Request
     from devplug.wire.values import AllocatableResources
 
-__all__ = ["audit_holders", "compare_holders", "compare_lists", "serve_config"]
+__all__ = ["ask_while_claimed", "audit_holders", "compare_holders", "compare_lists", "serve_config"]
 
 audit = logging.getLogger(AUDIT)
 
@@ -177,6 +178,27 @@ async def _ask_while_held(holders: Holders, names: Callable[[], Collection[str]]
             await holders.wait(lambda: not is_any_held())
 
 
+async def ask_while_claimed(
+    holders: Holders, notifier: Notifier, claim_uids: Callable[[], frozenset[str]]
+) -> None:
+    """Have the kubelet asked while claims use devices, and soon after each new one, until cancelled.
+
+    The driver knows the claim; only the kubelet knows the containers. `notifier` tells of changes.
+    """
+    known: frozenset[str] = frozenset()
+    with ExitStack() as asking:
+        while True:
+            change, uids = notifier.next, claim_uids()
+            if uids and not known:
+                asking.enter_context(holders.needed())
+            if not uids:
+                asking.close()
+            if uids - known:
+                holders.suspect()
+            known = uids
+            await change.wait()
+
+
 def _log_difference(difference: Difference) -> None:
     holder = difference.holder
     facts = {
@@ -276,6 +298,8 @@ async def serve_config(
                 tasks.append(group.create_task(holders.run()))
                 tasks.append(group.create_task(daemon.learn_holders(holders, pod_resources)))
                 tasks.append(group.create_task(audit_holders(holders, lambda: daemon.plugins)))
+                asking = ask_while_claimed(holders, serving.notifier, serving.claim_uids)
+                tasks.append(group.create_task(asking))
                 lists = compare_lists(serving.folder, lambda: serving.guards, pod_resources)
                 tasks.append(group.create_task(lists))
                 tasks.append(

@@ -20,7 +20,7 @@ from devplug.k8s.account import ACCOUNT_FOLDER, mounted_account
 from devplug.linux.notifier import Notifier, within
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from pathlib import Path
 
     from devplug.devices import Device
@@ -116,6 +116,10 @@ class NodeDriver:
             fault=self.fault,
             claims=len(self._claims.claims),
         )
+
+    def claim_uids(self) -> Iterable[str]:
+        """Return the UIDs of the claims that use devices."""
+        return self._claims.claims.keys()
 
     def claims_of(self, resource_name: str) -> Mapping[str, tuple[DeviceClaim, ...]]:
         """Return the claims that use each of a resource's devices, by device ID."""

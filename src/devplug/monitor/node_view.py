@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from devplug.devices import HEALTHY, UNHEALTHY
-from devplug.status import DeviceStatus, Holder, NodeStatus, ResourceStatus
+from devplug.holders.claim_holders import claim_holds, with_claim_holders
+from devplug.status import DeviceClaim, DeviceStatus, Holder, NodeStatus, ResourceStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from devplug.holders.claim_holders import ClaimHold
     from devplug.status import PodResourcesStatus, ProcessStatus
     from devplug.wire.values import AllocatableResources, ContainerDevices, PodResources
 
@@ -63,7 +65,7 @@ def joined(
     what came free, so it is believed until the kubelet's next answer. `has_left` says whether a process of
     ours has left files of a resource name behind.
     """
-    holders = _holders(pods or ())
+    holders, holds = _holders(pods or ()), [*claim_holds(pods or ())]
     resources: dict[str, ResourceStatus] = {}
     in_order = sorted(processes, key=lambda process: (process.started_at, process.process))
     for process in in_order:
@@ -71,7 +73,8 @@ def joined(
             if one.name not in resources or (one.is_registered and not resources[one.name].is_registered):
                 resource = _with_nothing_held(one) if _is_outdated(process, one, pod_resources) else one
                 named = _with_names if _knows_holders(process, pod_resources) else _with_holders
-                resources[one.name] = one if pods is None else named(resource, holders.get(one.name, {}))
+                known = one if pods is None else named(resource, holders.get(one.name, {}))
+                resources[one.name] = with_claim_holders(known, holds)
     others = _allocatable(allocatable)
     for other in (others.keys() | holders.keys()) - resources.keys():
         resources[other] = _foreign(
@@ -79,6 +82,8 @@ def joined(
         )
         if has_left(other):
             resources[other] = replace(resources[other], fault=UNANSWERED)
+    served = {one.driver for one in resources.values()}
+    resources |= _foreign_drivers([hold for hold in holds if hold.driver not in served], name)
     return NodeStatus(
         name=name,
         at=at,
@@ -110,7 +115,8 @@ def _with_nothing_held(resource: ResourceStatus) -> ResourceStatus:
     """Return a resource without what its process says of devices that are held."""
     if not resource.held:
         return resource
-    return replace(resource, devices=tuple(replace(one, is_held=False) for one in resource.devices))
+    devices = tuple(replace(one, is_held=bool(one.claims)) for one in resource.devices)
+    return replace(resource, devices=devices)
 
 
 def _holders(pods: Iterable[PodResources]) -> _Holders:
@@ -199,6 +205,38 @@ def _foreign(
             )
             for device_id in sorted(listed.keys() | holders.keys())
         ),
+    )
+
+
+def _foreign_drivers(holds: Iterable[ClaimHold], node_name: str) -> dict[str, ResourceStatus]:
+    """Return the devices of other DRA drivers that containers hold, by driver.
+
+    More of them nobody tells here: free ones, their health, requests and times are known to the API server.
+    """
+    found: dict[str, dict[str, list[ClaimHold]]] = defaultdict(lambda: defaultdict(list))
+    for hold in holds:
+        device_id = hold.device if hold.pool == node_name else f"{hold.pool}/{hold.device}"
+        found[hold.driver][device_id].append(hold)
+    return {
+        driver: ResourceStatus(
+            name=driver,
+            driver=driver,
+            devices=tuple(_claimed(device_id, those) for device_id, those in sorted(devices.items())),
+        )
+        for driver, devices in found.items()
+    }
+
+
+def _claimed(device_id: str, holds: Sequence[ClaimHold]) -> DeviceStatus:
+    claims = {
+        DeviceClaim(namespace=one.claim_namespace, name=one.claim_name, device=one.device) for one in holds
+    }
+    return DeviceStatus(
+        id=device_id,
+        health=UNKNOWN,
+        is_held=True,
+        holders=tuple(sorted({one.holder for one in holds})),
+        claims=tuple(sorted(claims, key=lambda one: (one.namespace, one.name))),
     )
 
 

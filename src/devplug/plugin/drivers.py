@@ -60,6 +60,10 @@ class Drivers:
             self._tasks.append(self._group.create_task(driver.run(), name=f"devplug driver {name}"))
         return self._drivers[name]
 
+    def claim_uids(self) -> frozenset[str]:
+        """Return the UIDs of the claims that use devices of any driver."""
+        return frozenset(uid for driver in self._drivers.values() for uid in driver.claim_uids())
+
     def statuses(self) -> tuple[DriverStatus, ...]:
         """Return the status of each driver at this moment, by name."""
         return tuple(driver.status() for _, driver in sorted(self._drivers.items()))

@@ -127,6 +127,10 @@ class Serving:
             for name, served in sorted(self._served.items())
         )
 
+    def claim_uids(self) -> frozenset[str]:
+        """Return the UIDs of the claims that use devices."""
+        return self._drivers.claim_uids()
+
     def driver_statuses(self) -> tuple[DriverStatus, ...]:
         """Return the status of each DRA driver at this moment, by name."""
         return self._drivers.statuses()

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from devplug.monitor.history import History
 from devplug.monitor.page.state import State, Tile
 from devplug.monitor.page.view import details, natural, state
-from devplug.status import ConfigStatus, Holder, NodeStatus, PodResourcesStatus, ProcessStatus, Takeover
+from devplug.status import (
+    ConfigStatus,
+    DeviceClaim,
+    Holder,
+    NodeStatus,
+    PodResourcesStatus,
+    ProcessStatus,
+    Takeover,
+)
 from tests.monitor.page.nodes import NOW, RESOURCE, device, held, node, resource, sick
 
 EVENT_LIMIT_BYTES = 512 * 1024
@@ -230,3 +238,35 @@ def test_a_device_that_has_left_keeps_its_history() -> None:
 def test_a_device_that_never_was_has_no_details() -> None:
     assert details(History().after(node()), "worker-0", RESOURCE, "x") is None
     assert details(History(), "nowhere", RESOURCE, "x") is None
+
+
+# ── claims ──
+
+CLAIM = DeviceClaim(namespace="lab", name="port", request="r", device="x-1", since=NOW - 9)
+
+
+def test_a_tile_names_the_claim_where_the_kubelet_names_no_container() -> None:
+    both = held("x", claims=(CLAIM,)), device("y", claims=(CLAIM,), is_held=True)
+    first, second = tiles(shown(node(resource(*both))))
+    assert (first["holders"], second["holders"]) == (["lab/meter-0 (reader)"], ["claim lab/port"])
+
+
+def test_a_claim_is_found_by_its_name() -> None:
+    devices = held("x", claims=(CLAIM,)), held("y")
+    assert [one["id"] for one in tiles(shown(node(resource(*devices)), wanted="LAB/PORT"))] == ["x"]
+
+
+def test_details_name_the_claims_of_a_device_and_since_when() -> None:
+    known = DeviceClaim(namespace="lab", name="other", device="x")  # of another driver: from the kubelet
+    history = History().after(node(resource(held("x", claims=(CLAIM, known)))))
+    told = details(history, "worker-0", RESOURCE, "x")
+    assert told is not None
+    assert told["members"][0]["claims"] == [
+        {"text": "claim lab/port, request r, device x-1", "since": NOW - 9},
+        {"text": "claim lab/other", "since": None},
+    ]
+
+
+def test_a_resource_for_claims_names_its_driver() -> None:
+    (seen,) = shown(node(resource(device("x"), driver="devices.example.com")))["nodes"]
+    assert seen["resources"][0]["driver"] == "devices.example.com"

@@ -117,13 +117,14 @@ def _capacity(resource: Resource) -> str:
 
 def _registered(resource: Resource, now: float) -> str:
     if resource["is_registered"] is None:
-        return resource["fault"] or "another plugin's"
+        return resource["fault"] or ("another driver's" if resource["driver"] else "another plugin's")
     if resource["fault"]:
         return f"not ready: {resource['fault']}"
     if not resource["is_registered"]:
         return "waits for its first device"
     since = resource["registered_at"]
-    return "registered" if since is None else f"registered {_age(now, since)} ago"
+    word = "registered for claims" if resource["driver"] else "registered"
+    return word if since is None else f"{word} {_age(now, since)} ago"
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:

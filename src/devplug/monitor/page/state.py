@@ -34,7 +34,7 @@ class Tile(TypedDict):
     held: int
     """How many of those a container holds, or may hold."""
     holders: list[str]
-    """`NAMESPACE/POD (CONTAINER)`, the first few."""
+    """`NAMESPACE/POD (CONTAINER)`, the first few; where none is known, `claim NAMESPACE/NAME`."""
     more_holders: int
     files: list[str]
     """Its files in `/dev`, the first few."""
@@ -76,6 +76,8 @@ class Resource(TypedDict):
     fault: str
     is_retired: bool
     is_ours: bool
+    driver: str
+    """The DRA driver by which pods get its devices; empty for a device plugin."""
 
 
 class Process(TypedDict):
@@ -142,6 +144,14 @@ class SegmentView(TypedDict):
     reason: str
 
 
+class ClaimUse(TypedDict):
+    """A claim that uses a device."""
+
+    text: str
+    """Its name, its request and the device's name in the slice, as far as they are known."""
+    since: float | None
+
+
 class Member(TypedDict):
     """One device that the kubelet counts."""
 
@@ -150,6 +160,7 @@ class Member(TypedDict):
     reason: str
     is_held: bool
     holders: list[str]
+    claims: list[ClaimUse]
 
 
 class Details(TypedDict):

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from devplug.monitor.page.state import (
         Board,
         ChangeLine,
+        ClaimUse,
         Details,
         Member,
         NodeView,
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
         Tile,
         TileGroup,
     )
-    from devplug.status import DeviceStatus, Holder, NodeStatus, ProcessStatus, ResourceStatus
+    from devplug.status import DeviceClaim, DeviceStatus, Holder, NodeStatus, ProcessStatus, ResourceStatus
 
 __all__ = ["CHANGES_SHOWN", "TILES_LIMIT", "details", "natural", "state"]
 
@@ -36,6 +37,7 @@ TEXT_LIMIT_BYTES: Final = 300
 """Of a text that somebody else wrote; on the page there is little room, and an event has to stay small."""
 
 _HOLDERS_SHOWN: Final = 3
+_CLAIMS_SHOWN: Final = 16
 _FILES_SHOWN: Final = 3
 _NUMBER: Final = re.compile(r"([0-9]+)")
 
@@ -74,6 +76,12 @@ def natural(text: str) -> tuple[tuple[int, str], ...]:
 def _holder_text(holder: Holder) -> str:
     """Return a holder as people write it."""
     return f"{holder.namespace}/{holder.pod} ({holder.container})"
+
+
+def _claims(devices: Iterable[DeviceStatus]) -> list[str]:
+    """Return the claims that use devices, each once."""
+    named = (f"claim {claim.namespace}/{claim.name}" for device in devices for claim in device.claims)
+    return [*dict.fromkeys(named)]
 
 
 def _boards(
@@ -152,6 +160,7 @@ def _searched(resource: str, device: PhysicalDevice) -> str:
         worst.health,
         worst.reason,
         *map(_holder_text, device.holders),
+        *_claims(device.devices),
         *worst.device_nodes,
     )
     return "\n".join(texts).casefold()
@@ -159,7 +168,7 @@ def _searched(resource: str, device: PhysicalDevice) -> str:
 
 def _tile(resource: str, found: PhysicalDevice, segments: Sequence[Segment], now: float) -> Tile:
     worst = found.worst
-    holders = found.holders
+    holders = [*map(_holder_text, found.holders)] or _claims(found.devices)
     leaving = [device.leaves_at for device in found.devices if device.leaves_at is not None]
     return {
         "id": found.id,
@@ -171,7 +180,7 @@ def _tile(resource: str, found: PhysicalDevice, segments: Sequence[Segment], now
         "is_outdated": any(device.is_outdated for device in found.devices),
         "replicas": len(found.devices),
         "held": found.held,
-        "holders": [_holder_text(holder) for holder in holders[:_HOLDERS_SHOWN]],
+        "holders": holders[:_HOLDERS_SHOWN],
         "more_holders": max(0, len(holders) - _HOLDERS_SHOWN),
         "files": [one_line(file, TEXT_LIMIT_BYTES) for file in worst.device_nodes[:_FILES_SHOWN]],
         "strip": slots(segments, now),
@@ -251,6 +260,7 @@ def _resource(resource: ResourceStatus, found: int) -> Resource:
         "fault": one_line(resource.fault, TEXT_LIMIT_BYTES),
         "is_retired": resource.is_retired,
         "is_ours": resource.process is not None,
+        "driver": resource.driver,
     }
 
 
@@ -329,4 +339,12 @@ def _member(device: DeviceStatus) -> Member:
         "reason": device.reason,
         "is_held": device.is_held,
         "holders": [_holder_text(holder) for holder in device.holders],
+        "claims": [_claim_use(claim, device) for claim in device.claims[:_CLAIMS_SHOWN]],
     }
+
+
+def _claim_use(claim: DeviceClaim, device: DeviceStatus) -> ClaimUse:
+    words = [f"claim {claim.namespace}/{claim.name}", claim.request and f"request {claim.request}"]
+    if claim.device != device.id:
+        words.append(f"device {claim.device}")
+    return {"text": ", ".join(filter(None, words)), "since": claim.since}

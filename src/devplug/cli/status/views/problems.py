@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from devplug.cli.status.views.text import Cell, Tone, age, holders, printable
+from devplug.cli.status.views.text import Cell, Tone, age, holders, many, printable
 from devplug.errors import one_line
 from devplug.monitor.node_view import UNKNOWN
 from devplug.status import PodResourcesStatus
@@ -14,9 +14,13 @@ from devplug.status import PodResourcesStatus
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from devplug.status import DeviceStatus, NodeStatus, ProcessStatus
+    from devplug.status import DeviceStatus, DriverStatus, NodeStatus, ProcessStatus
 
 __all__ = ["answers", "closing", "daemon_state", "essence", "kubelet_state", "problems_of"]
+
+
+STALE_SECONDS: Final = 10.0
+"""How long slices may be behind before it is said: each change takes a moment."""
 
 
 def answers(node: NodeStatus) -> bool:
@@ -113,12 +117,29 @@ def _closing(node: NodeStatus, now: float, folder: str) -> Iterator[Cell]:
         )
     for process in node.processes:
         yield from _process(process, now, is_one_of_many=len(node.processes) > 1)
+        yield from (_driver(one, now) for one in process.drivers)
     if node.pod_resources.trouble:
         yield Cell(
             f"the kubelet does not tell who holds what: {one_line(node.pod_resources.trouble)}", Tone.BAD
         )
     for problem in node.problems:
         yield Cell(one_line(problem), Tone.WARN)
+
+
+def _driver(driver: DriverStatus, now: float) -> Cell:
+    name = f"DRA driver {printable(driver.name)}"
+    kubelet = f" ({driver.kubelet_api})" if driver.kubelet_api else ""
+    said = f"{name} registered{kubelet}" if driver.is_registered else f"{name} NOT registered"
+    said += f"; {many(driver.devices, 'device')} in {many(driver.slices, 'slice')}"
+    if driver.generation is not None:
+        said += f", generation {driver.generation}"
+    is_stale = driver.stale_since is not None and now >= driver.stale_since + STALE_SECONDS
+    if is_stale:
+        said += f", STALE for {age(now, driver.stale_since)}"
+    said += f"; {many(driver.claims, 'claim')}"
+    if driver.fault:
+        return Cell(f"{said}: {one_line(driver.fault)}", Tone.BAD)
+    return Cell(said, Tone.WARN if is_stale else Tone.PLAIN)
 
 
 def _process(process: ProcessStatus, now: float, *, is_one_of_many: bool) -> Iterator[Cell]:

@@ -15,9 +15,11 @@ from devplug.cli.status.views.text import (
     Line,
     Row,
     Tone,
+    claims,
     clock,
     cut,
     holders,
+    many,
     printable,
     widths,
 )
@@ -189,7 +191,7 @@ def _head(node: NodeStatus, row: int, count: int, now: float) -> list[Line]:
     devices = sum(one.capacity for one in node.resources)
     healthy = sum(one.allocatable for one in node.resources)
     held = sum(one.held for one in node.resources)
-    counted = f"{_many(len(node.resources), 'resource')}, {_many(devices, 'device')}: {healthy} healthy, "
+    counted = f"{many(len(node.resources), 'resource')}, {many(devices, 'device')}: {healthy} healthy, "
     counted += f"{devices - healthy} not, {held} held"
     place = f"; row {row + 1} of {count}" if count else "; no row"
     wrong = problems_of(node)
@@ -203,23 +205,19 @@ def _head(node: NodeStatus, row: int, count: int, now: float) -> list[Line]:
     ]  # fmt: skip
 
 
-def _many(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"
-
-
 def _details(group: DeviceGroup | None, now: float) -> list[Line]:
     """Return two lines on the chosen device: what the table has no room for."""
     if group is None:
         return [(), ()]
     paths = ", ".join(dict.fromkeys(path for one in group.devices for path in one.device_nodes))
     said = "; ".join(printable(one) for one in reasons(group, now)) or "healthy"
-    by = holders(group.devices).text
+    by = [one for one in (holders(group.devices).text, *claims(group.devices, now)) if one != NOTHING]
     first = (
         f"{printable(group.resource_name)} {printable(group.title)}: {printable(paths) or 'no device node'}"
     )
     return [
         (Cell(first, Tone.DIM),),
-        (Cell(said if by == NOTHING else f"{said}; {by}", Tone.DIM),),
+        (Cell("; ".join([said, *by]), Tone.DIM),),
     ]
 
 

@@ -24,6 +24,7 @@ from devplug.cli.status.views.text import (
     Tone,
     age,
     capacity,
+    claims,
     files,
     folded,
     holder,
@@ -70,12 +71,13 @@ RESOURCE_COLUMNS_WIDE: Final = (
 
 DEVICE_COLUMNS: Final = ("DEVICE", "NODE", "NUMA", "HEALTH", "AGE", "HELD BY")
 DEVICE_COLUMNS_WIDE: Final = (
-    "RESOURCE", "DEVICE", "NODE", "NUMA", "HEALTH", "AGE", "SINCE", "REASON", "HELD BY", "ATTRIBUTES",
+    "RESOURCE", "DEVICE", "NODE", "NUMA", "HEALTH", "AGE", "SINCE", "REASON", "HELD BY", "CLAIMS",
+    "ATTRIBUTES",
 )  # fmt: skip
 
 CSV_COLUMNS: Final = (
     "node", "resource", "device", "health", "reason", "since", "numa_nodes", "device_nodes", "held",
-    "holders", "outdated", "leaves_at", "registered", "process", "attributes",
+    "holders", "outdated", "leaves_at", "registered", "process", "attributes", "claims", "taint",
 )  # fmt: skip
 
 NO_RESOURCE: Final = "no plugin has listed a resource here"
@@ -229,7 +231,10 @@ def _devices(resources: Sequence[ResourceStatus], now: float) -> Iterator[Row]:
             is_headed = len(shown) > 1 and number == 0
             yield Row(
                 device_row(group, now),
-                below=tuple(Cell(text, _tone(group)) for text in reasons(group, now)),
+                below=(
+                    *(Cell(text, _tone(group)) for text in reasons(group, now)),
+                    *(Cell(text, Tone.DIM) for text in claims(group.devices, now)),
+                ),
                 above=(Cell(f"{printable(resource.name)}:", Tone.HEAD),) if is_headed else (),
             )
 
@@ -275,6 +280,7 @@ def _device_wide(resource: ResourceStatus, device: DeviceStatus, now: float) -> 
             timestamp(device.since) or NOTHING,
             why_unhealthy(device, now) or NOTHING,
             holders(group.devices, limit=len(device.holders)),
+            "; ".join(claims((device,), now, limit=len(device.claims))) or NOTHING,
             attributes or NOTHING,
         )
     )
@@ -316,6 +322,8 @@ def _record(node: NodeStatus, resource: ResourceStatus, device: DeviceStatus) ->
         "" if registered is None else _word(registered),
         "" if resource.process is None else str(resource.process),
         " ".join(f"{name}={value}" for name, value in sorted(device.attributes.items())),
+        " ".join(f"{one.namespace}/{one.name}/{one.request}" for one in device.claims),
+        device.taint,
     ]
 
 

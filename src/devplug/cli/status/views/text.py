@@ -19,7 +19,7 @@ from devplug.k8s.times import stamp_at
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from devplug.status import DeviceStatus, Holder, ResourceStatus
+    from devplug.status import DeviceClaim, DeviceStatus, Holder, ResourceStatus
 
 __all__ = [
     "GAP",
@@ -30,6 +30,7 @@ __all__ = [
     "Tone",
     "age",
     "capacity",
+    "claims",
     "clock",
     "cut",
     "files",
@@ -39,6 +40,7 @@ __all__ = [
     "kubelet",
     "laid_out",
     "left",
+    "many",
     "numa",
     "plain",
     "printable",
@@ -54,6 +56,9 @@ MAY_BE_HELD: Final = "may be held"
 
 FILES_LIMIT: Final = 4
 """Most device nodes of one device that fit into a table; `-o wide` has all."""
+
+CLAIMS_LIMIT: Final = 3
+"""Most claims of one device that fit into a table; `-o wide` has all."""
 
 HOLDERS_LIMIT: Final = 3
 """Most holders of one device that fit into a table; `-o wide` has all."""
@@ -162,7 +167,9 @@ def holders(devices: Sequence[DeviceStatus], *, limit: int = HOLDERS_LIMIT) -> C
     words = [*named][:limit]
     if len(named) > limit:
         words.append(f"{len(named) - limit} more")
-    if held and not all(device.holders for device in held):
+    unnamed = [device for device in held if not device.holders]
+    words += dict.fromkeys(f"claim {_claim(claim)}" for device in unnamed for claim in device.claims)
+    if not all(device.claims for device in unnamed):
         words.append(MAY_BE_HELD)
     text = ", ".join(words) or NOTHING
     if held and len(devices) > 1:
@@ -171,12 +178,43 @@ def holders(devices: Sequence[DeviceStatus], *, limit: int = HOLDERS_LIMIT) -> C
     return Cell(f"{text}; {REFRESH}" if is_outdated else text, Tone.WARN if is_outdated else Tone.PLAIN)
 
 
+def claims(devices: Sequence[DeviceStatus], now: float, *, limit: int = CLAIMS_LIMIT) -> tuple[str, ...]:
+    """Return what there is to say of each claim that uses a device, or its replicas."""
+    said = [_use(claim, device, now) for device in devices for claim in device.claims]
+    more = [f"{len(said) - limit} more claims"] if len(said) > limit else []
+    return (*said[:limit], *more)
+
+
+def _claim(claim: DeviceClaim) -> str:
+    return printable(f"{claim.namespace}/{claim.name}")
+
+
+def _use(claim: DeviceClaim, device: DeviceStatus, now: float) -> str:
+    words = [f"claim {_claim(claim)}"]
+    if claim.request:
+        words.append(f"request {printable(claim.request)}")
+    if claim.device != device.id:
+        words.append(f"device {printable(claim.device)}")
+    if claim.since is not None:
+        words.append(f"for {age(now, claim.since)}")
+    if claim.has_admin_access:
+        words.append("with admin access")
+    return ", ".join(words)
+
+
 def why_unhealthy(device: DeviceStatus, now: float) -> str:
     """Return what there is to say below a device: why it is not healthy, and when it goes; maybe nothing."""
     said = [one_line(device.reason)] if device.reason else []
+    if device.taint:
+        said.append(f"tainted {device.taint}")
     if device.leaves_at is not None:
         said.append(f"leaves the list in {left(device.leaves_at - now)} unless it comes back")
     return "; ".join(said)
+
+
+def many(number: int, word: str) -> str:
+    """Return a number of things: `1 slice`, `2 slices`."""
+    return f"{number} {word}{'' if number == 1 else 's'}"
 
 
 def capacity(resource: ResourceStatus) -> str:
@@ -189,7 +227,8 @@ def kubelet(resource: ResourceStatus, now: float) -> Cell:
     retired = "; no longer in the config, kept for its holders" if resource.is_retired else ""
     if resource.is_registered is None:
         fault = one_line(resource.fault)
-        return Cell(fault, Tone.BAD) if fault else Cell("of another plugin", Tone.DIM)
+        other = "of another driver" if resource.driver else "of another plugin"
+        return Cell(fault, Tone.BAD) if fault else Cell(other, Tone.DIM)
     if resource.fault:
         word = "registered, but" if resource.is_registered else "NOT REGISTERED:"
         return Cell(f"{word} {one_line(resource.fault)}{retired}", Tone.BAD)
@@ -198,7 +237,8 @@ def kubelet(resource: ResourceStatus, now: float) -> Cell:
     if resource.takeover is not None:
         return Cell(f"registered, but {one_line(resource.takeover.reason)}{retired}", Tone.BAD)
     since = "" if resource.registered_at is None else f" {age(now, resource.registered_at)} ago"
-    return Cell(f"registered{since}, listening{retired}", Tone.WARN if retired else Tone.PLAIN)
+    word = f"for claims on {resource.driver}" if resource.driver else "listening"
+    return Cell(f"registered{since}, {word}{retired}", Tone.WARN if retired else Tone.PLAIN)
 
 
 # ── tables ────────────────────────────────────────────────────────────────────────────────────────

@@ -82,17 +82,25 @@ function facts(pairs) {
 
 function memberTable(known) {
   if (!known.members.length) return "";
-  if (known.members.length === 1) return h("p", {}, holders(known.members[0]) || "nobody");
+  if (known.members.length === 1) {
+    const [one] = known.members;
+    return h("div", {}, h("p", {}, holders(one) || (one.claims.length ? "" : "nobody")), claims(one));
+  }
   const rest = known.more_members ? h("p", { class: "quiet" }, `and ${known.more_members} more replicas`) : "";
   const rows = known.members.map((one) =>
-    h("tr", {}, h("td", { class: "path" }, one.id), h("td", {}, holders(one) || "free"), h("td", {}, one.health)),
+    h("tr", {}, h("td", { class: "path" }, one.id), h("td", {}, holders(one) || (one.claims.length ? "" : "free"), claims(one)), h("td", {}, one.health)),
   );
   const heads = ["Replica", "Held by", "Health"].map((head) => h("th", { scope: "col" }, head));
   const table = h("table", {}, h("thead", {}, h("tr", {}, heads)), h("tbody", {}, rows));
   return h("div", { class: "scroll tall", tabindex: "0", role: "group", "aria-label": "Replicas" }, table, rest);
 }
 
-const holders = (one) => one.holders.join(", ") || (one.is_held ? "may be held" : "");
+const holders = (one) => one.holders.join(", ") || (one.is_held && !one.claims.length ? "may be held" : "");
+
+const claims = (one) =>
+  one.claims.map((claim) =>
+    h("p", { class: "claim" }, claim.text, claim.since === null ? "" : h("span", {}, ", for ", age(claim.since))),
+  );
 
 function segmentList(segments) {
   return h(

@@ -150,11 +150,13 @@ const named = (name) => name.split("/").flatMap((part, at) => (at ? ["/", h("wbr
 
 function kubelet(one) {
   const retired = one.is_retired ? "retired: waits for its holders; " : "";
-  if (one.is_registered === null) return one.fault ? h("span", { class: "bad" }, one.fault) : "another plugin’s";
+  if (one.is_registered === null && one.fault) return h("span", { class: "bad" }, one.fault);
+  if (one.is_registered === null) return one.driver ? "another driver’s" : "another plugin’s";
   if (one.fault) return h("span", { class: "bad" }, `${retired}not ready`); // why stands among the troubles
   if (!one.is_registered) return h("span", { class: "quiet" }, `${retired}waits for its first device`);
-  if (!one.registered_at) return `${retired}registered`;
-  return h("span", {}, `${retired}registered `, age(one.registered_at), " ago");
+  const registered = `${retired}registered${one.driver ? " for claims" : ""}`;
+  if (!one.registered_at) return registered;
+  return h("span", {}, `${registered} `, age(one.registered_at), " ago");
 }
 
 function bar(part, whole) {
