@@ -18,6 +18,12 @@ RUNBOOKS: Final = "https://github.com/devplug/devplug/blob/main/docs/monitoring.
 
 _RESOURCE: Final = "{{ $labels.resource }}"
 _DEVICE: Final = "{{ $labels.device }}"
+_DRIVER: Final = "{{ $labels.driver }}"
+_CLAIM: Final = (
+    "{{ with $labels.exported_namespace }}{{ . }}{{ else }}{{ $labels.namespace }}{{ end }}"
+    "/{{ $labels.claim }}"
+)
+_CLAIM_LABELS: Final = "namespace, exported_namespace, claim, request"
 _WHERE: Final = "at {{ $labels.instance }}"
 _NUMBER: Final = '{{ $value | printf "%.0f" }}'
 _HOLDER: Final = (
@@ -217,6 +223,46 @@ _CALLS: Final = (
     ),
 )
 
+_CLAIMS: Final = (
+    Alert(
+        "DevplugPrepareFailing",
+        "warning",
+        "0m",
+        'increase(devplug_claim_prepares_total{result!="prepared"}[15m]) > 0',
+        f"{_DRIVER} {_WHERE} did not prepare a claim ({{{{ $labels.result }}}})",
+        "The pod stays Pending with FailedPrepareDynamicResources, and the kubelet tries again after a "
+        "minute. Its event and the audit line `not prepared` in the log say why.",
+    ),
+    Alert(
+        "DevplugUnprepareFailing",
+        "warning",
+        "5m",
+        'increase(devplug_claim_unprepares_total{result!="unprepared"}[15m]) > 4',
+        f"{_DRIVER} {_WHERE} cannot end the use of a claim ({{{{ $labels.result }}}})",
+        "The pod stays Terminating, and nobody else gets the device; the kubelet tries again every ten "
+        "seconds. The audit line `not unprepared` in the log says why, as an onRelease that fails.",
+    ),
+    Alert(
+        "DevplugSlicesStale",
+        "warning",
+        "1m",
+        "devplug_slices_stale_seconds > 300",
+        f"ResourceSlices of {_DRIVER} {_WHERE} are {{{{ $value | humanizeDuration }}}} old",
+        "The scheduler allocates by what was published before: devices that are gone or unhealthy since, and "
+        "none that has come. devplug status and the log say what is in the way of writing.",
+    ),
+    Alert(
+        "DevplugTaintedDeviceClaimed",
+        "warning",
+        "5m",
+        f"devplug_device_claimed\nand ignoring ({_CLAIM_LABELS})\ndevplug_device_healthy == 0\n"
+        f"unless ignoring (claim, request, {_HOLDER_LABELS})\ndevplug_device_held",
+        f"Claim {_CLAIM} uses the unhealthy device {_DEVICE}",
+        f"Its pods keep {_DEVICE} of {_RESOURCE} {_WHERE} and may not work; the taint keeps new claims away "
+        "only. Mend the device, or delete the pods so that they get another one.",
+    ),
+)
+
 _HOLDERS: Final = (
     Alert(
         "DevplugPodResourcesFailing",
@@ -243,6 +289,7 @@ GROUPS: Final[tuple[tuple[str, tuple[Alert, ...]], ...]] = (
     ("devplug-registration", _REGISTRATION),
     ("devplug-devices", _DEVICES),
     ("devplug-calls", _CALLS),
+    ("devplug-claims", _CLAIMS),
     ("devplug-holders", _HOLDERS),
 )
 

@@ -67,6 +67,22 @@ def _quantile(share: float, metric: str, by: str) -> Query:
     return Query(f"histogram_quantile({share:g}, {buckets})", f"p{share * 100:g} {{{{{by}}}}}")
 
 
+def _claimed() -> str:
+    """Return which claim uses each device; see `_held` for the exported label."""
+    renamed = '"namespace", "$1", "exported_namespace", "(.+)"'
+    return f"label_replace(devplug_device_claimed{{{_ALL}}}, {renamed})"
+
+
+def _driver_rate(metric: str) -> Query:
+    counted = f"sum by (driver, result) (increase({metric}{{{_NODE}}}[$__rate_interval]))"
+    return Query(counted, "{{driver}} {{result}}")
+
+
+def _driver_p99(metric: str, word: str) -> Query:
+    buckets = f"sum by (driver, le) (rate({metric}_bucket{{{_NODE}}}[$__rate_interval]))"
+    return Query(f"histogram_quantile(0.99, {buckets})", f"{{{{driver}}}} {word}")
+
+
 _OVERVIEW: Final = (
     stat("Total", "Devices that the nodes have, healthy or not.", _summed("devplug_devices"), width=6),
     stat(
@@ -163,6 +179,65 @@ _CALLS: Final = (
     ),
 )
 
+_CLAIMS: Final = (
+    table(
+        "Device to claim",
+        "Each device that a claim uses, by DRA; once for each where several share it.",
+        Query(_claimed()),
+        columns={
+            "instance": "instance",
+            "resource": "resource",
+            "device": "device",
+            "namespace": "namespace",
+            "claim": "claim",
+            "request": "request",
+        },
+        width=24,
+    ),
+    lines(
+        "Prepare, by result",
+        "All but prepared ones are pods that wait for a minute or more.",
+        _driver_rate("devplug_claim_prepares_total"),
+        width=8,
+    ),
+    lines(
+        "Unprepare, by result",
+        "All but unprepared ones are pods that stay Terminating.",
+        _driver_rate("devplug_claim_unprepares_total"),
+        width=8,
+    ),
+    lines(
+        "Prepare and unprepare, p99",
+        "A pod's start waits for the first, its end for the second.",
+        _driver_p99("devplug_claim_prepare_duration_seconds", "prepare"),
+        _driver_p99("devplug_claim_unprepare_duration_seconds", "unprepare"),
+        width=8,
+        unit="s",
+    ),
+    lines(
+        "Claims and slices",
+        "Claims that use devices, and ResourceSlices that are published.",
+        Query(f"sum by (driver) (devplug_claims{{{_NODE}}})", "{{driver}} claims"),
+        Query(f"sum by (driver) (devplug_slices{{{_NODE}}})", "{{driver}} slices"),
+        width=8,
+        is_stepped=True,
+    ),
+    lines(
+        "Age of stale slices",
+        "For how long slices have not said what there is; 0 is well.",
+        Query(f"devplug_slices_stale_seconds{{{_NODE}}}", "{{instance}} {{driver}}"),
+        width=8,
+        unit="s",
+    ),
+    lines(
+        "Tainted devices",
+        "Unhealthy devices that no new claim gets; pods may still have one.",
+        _summed("devplug_devices_tainted"),
+        width=8,
+        is_stepped=True,
+    ),
+)
+
 _KUBELET: Final = (
     timeline(
         "Registered",
@@ -250,6 +325,7 @@ _ROWS: Final = (
     ("Devices by resource", _OVERVIEW),
     ("Devices", _DEVICES),
     ("Calls about containers", _CALLS),
+    ("Claims", _CLAIMS),
     ("Kubelet", _KUBELET),
     ("Processes", _PROCESS),
 )

@@ -40,6 +40,7 @@ __all__ = [
     "error_to_raise",
     "lines_of",
     "one_line",
+    "outcome_of",
     "quoted",
 ]
 
@@ -66,6 +67,14 @@ def one_line(text: str, limit_bytes: int = TEXT_LIMIT_BYTES) -> str:
     if len(flat.encode()) <= limit_bytes:
         return flat
     return flat.encode()[: limit_bytes - 3].decode(errors="ignore") + "..."
+
+
+def outcome_of(error: Exception) -> str:
+    """Return the word by which a call is counted that ended so: `timed_out`, `refused` or `failed`."""
+    if isinstance(error, DeadlineError | NotReadyError | TimeoutError):
+        return "timed_out"
+    is_meant = isinstance(error, DevplugError) and not isinstance(error, IncidentError)
+    return "refused" if is_meant else "failed"
 
 
 class HasId(Protocol):

@@ -23,7 +23,7 @@ from devplug.plugin.contract import DevicePlugin
 from devplug.plugin.serving import served
 from devplug.status import STATUS_SOCKETS, DeviceStatus, Holder, process_of
 from devplug.web.addresses import UnixAddress
-from devplug.web.client import lines
+from devplug.web.client import get, lines
 from tests.daemon.hosts import link
 from tests.sandbox.kubectl.stage import Stage, why_kubectl_is_missing
 from tests.waiting import until
@@ -209,6 +209,11 @@ async def test_the_daemon_tells_which_container_has_a_device_by_which_claim(
         assert told.holders == (Holder("default", "claiming", "c"),)
         seen = await collected(node.plugin_dir, node.pod_resources_socket, node_name="worker-0")
         assert [one.devices for one in seen.resources] == [(told,)]
+        metrics = (await get(UnixAddress(str(socket)), "/metrics")).body.decode().splitlines()
+        assert 'devplug_claim_prepares_total{driver="devices.example.com",result="prepared"} 1' in metrics
+        assert 'devplug_claims{driver="devices.example.com"} 1' in metrics
+        claimed = 'resource="example.com/zero",device="zero",namespace="default",claim="one",request="r"'
+        assert f"devplug_device_claimed{{{claimed}}} 1" in metrics
 
         await gone(stage, "claiming")
         told = await device_told(socket, lambda one: not one.claims)

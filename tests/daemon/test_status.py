@@ -7,6 +7,8 @@ import json
 import logging
 import socket
 import stat
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -100,6 +102,33 @@ async def test_a_status_names_the_pod_that_holds_a_device_and_forgets_it_when_it
         assert device(status)["holders"] == [{"namespace": "default", "pod": "p", "container": "main"}]
         assert device(status)["is_held"]
         assert not device(status, "a1")["is_held"]
+
+
+def test_a_daemon_without_claims_loads_nothing_of_dra(short_dir: Path) -> None:
+    code = f"""
+import asyncio, sys
+from pathlib import Path
+from devplug.daemon.config.loader import load
+from devplug.daemon.service import serve_config
+from devplug.status import STATUS_SOCKETS
+from devplug.web.addresses import UnixAddress
+from devplug.web.client import get
+
+async def main(folder):
+    config = load({text(A)!r}, "devplug.yaml")
+    address = UnixAddress(str(folder / "pages.sock"))
+    async with serve_config(
+        config, plugin_dir=folder, pod_resources=folder / "none.sock", listen=f"unix:{{address.path}}"
+    ):
+        for page in ("/status", "/metrics", "/readyz"):
+            await get(address, page)
+
+asyncio.run(main(Path({str(short_dir)!r})))
+parts = "devplug.driver", "devplug.dra", "devplug.wire.dra", "devplug.plugin.claimed_plugin"
+print([name for name in sys.modules if name in parts or name.startswith(("devplug.driver.", "devplug.dra."))])
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (ran.stdout, ran.returncode) == ("[]\n", 0), ran.stderr
 
 
 async def test_only_its_owner_may_read_the_status_socket(short_dir: Path) -> None:

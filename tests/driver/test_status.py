@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,11 @@ from devplug.driver.claim_spec import ClaimUse, DeviceUse
 from devplug.driver.counters import ClaimCounters
 from devplug.driver.publisher import PublisherStatus
 from devplug.driver.status import device_claims, driver_status
-from devplug.wire.dra import PREPARE
+from devplug.k8s.errors import ClusterError
+from devplug.logs import AUDIT
+from devplug.wire.dra import PREPARE, UNPREPARE, ClaimName
 from devplug.wire.sockets import connected
-from tests.driver.world import SERIAL, Node, serving
+from tests.driver.world import SERIAL, Node, refusal, serving
 from tests.virtualtime import BACKEND
 from tests.waiting import until
 
@@ -55,6 +58,71 @@ async def test_the_version_by_which_a_kubelet_calls_is_told(node: Node, version:
         async with connected(node.socket()) as peer, asyncio.timeout(30):
             await peer.call(PREPARE[version], [])
         assert driver.counters.kubelet_api == version
+
+
+async def test_calls_are_counted_by_what_came_of_them(node: Node) -> None:
+    good, refused, away, late = (node.claims.allocate(name, name) for name in ("a", "b", "c", "d"))
+    driver = node.driver("a", "b", "c")
+    async with serving(driver):
+        await until(node.registration_socket().exists)
+        async with connected(node.socket()) as peer:
+
+            async def prepares(claim: ClaimName) -> str:
+                return (await peer.call(PREPARE["v1.DRAPlugin"], [claim]))[claim.uid].error
+
+            assert not await prepares(good)
+            assert not await prepares(good)
+            node.resource.prepare_errors.append(refusal())
+            assert await prepares(refused)
+            node.claims.errors.append(ValueError("a bug"))
+            assert await prepares(refused)
+            node.claims.errors += [ClusterError("away") for _ in range(200)]
+            assert await prepares(away)
+            node.claims.errors.clear()
+            assert await prepares(late)  # its device never comes
+            node.resource.release_errors.append(refusal("busy"))
+            for _ in range(2):
+                await peer.call(UNPREPARE["v1.DRAPlugin"], [good])
+    assert dict(driver.counters.prepares.samples()) == {
+        ("prepared",): 2,
+        ("refused",): 1,
+        ("failed",): 1,
+        ("timed_out",): 2,
+    }
+    assert driver.counters.prepare_seconds.sample("d").count == 6
+    assert dict(driver.counters.unprepares.samples()) == {
+        ("unprepared",): 1,
+        ("refused",): 1,
+        ("failed",): 0,
+        ("timed_out",): 0,
+    }
+    assert driver.counters.unprepare_seconds.sample("d").count == 2
+
+
+async def test_audit_lines_name_claim_devices_and_pods(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    claim = node.claims.allocate("c", "a", pods=("p",))
+    node.resource.prepare_errors.append(refusal())
+    node.resource.release_errors.append(refusal("busy"))
+    with caplog.at_level(logging.INFO, logger=AUDIT):
+        async with serving(node.driver("a")):
+            await until(node.registration_socket().exists)
+            async with connected(node.socket()) as peer:
+                for _ in range(2):
+                    await peer.call(PREPARE["v1.DRAPlugin"], [claim])
+                for _ in range(2):
+                    await peer.call(UNPREPARE["v1.DRAPlugin"], [claim])
+    told = [one for one in caplog.records if one.name == AUDIT]
+    of_claim: dict[str, object] = {"claim": "ns/c", "claim_uid": claim.uid}
+    of_use = {**of_claim, "devices": ["a"], "pods": ["p"]}
+    wanted: list[tuple[str, dict[str, object]]] = [
+        ("not prepared", {**of_claim, "reason": "the device is on fire"}),
+        ("prepared", of_use),
+        ("not unprepared", {**of_claim, "reason": "busy"}),
+        ("unprepared", of_use),
+    ]
+    assert [one.getMessage() for one in told] == [message for message, _ in wanted]
+    for record, (_, facts) in zip(told, wanted, strict=True):
+        assert vars(record).items() >= facts.items()
 
 
 def used(name: str, since: int, *devices: DeviceUse) -> ClaimUse:

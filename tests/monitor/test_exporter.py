@@ -17,7 +17,17 @@ from devplug.metrics.families import Sample
 from devplug.monitor.exporter import exporting, node_families
 from devplug.monitor.node_view import UNKNOWN
 from devplug.plugin.serving import served
-from devplug.status import DeviceStatus, Holder, NodeStatus, PodResourcesStatus, ResourceStatus, Takeover
+from devplug.status import (
+    DeviceClaim,
+    DeviceStatus,
+    DriverStatus,
+    Holder,
+    NodeStatus,
+    PodResourcesStatus,
+    ProcessStatus,
+    ResourceStatus,
+    Takeover,
+)
 from devplug.web.addresses import Address, TcpAddress, UnixAddress
 from devplug.web.client import get
 from devplug.web.messages import WebClientError
@@ -28,13 +38,18 @@ HOLDER = Holder("ml", "train-0", "main")
 
 
 def told(
-    *resources: ResourceStatus, limit: int = 100, others_only: bool = False, answered_at: float | None = None
+    *resources: ResourceStatus,
+    limit: int = 100,
+    others_only: bool = False,
+    answered_at: float | None = None,
+    processes: tuple[ProcessStatus, ...] = (),
 ) -> Mapping[str, list[tuple[tuple[str, ...], float]]]:
     """The samples of each metric."""
     status = NodeStatus(
         name="n1",
         at=100.0,
         resources=resources,
+        processes=processes,
         pod_resources=PodResourcesStatus(answered_at=answered_at, errors={"absent": 3}),
     )
     families = node_families(status, started_at=7.0, limit=limit, others_only=others_only)
@@ -75,6 +90,27 @@ def test_a_node_is_told_by_resource_and_by_device() -> None:
     assert families["start_time_seconds"] == [((), 7)]
     assert families["exporter_processes"] == [((), 0)]
     assert "ready" not in families
+
+
+def test_claims_are_told_by_device_and_drivers_by_what_they_publish() -> None:
+    share = DeviceClaim(namespace="ml", name="one", request="r", device="a-1")
+    shares = share, replace(share, has_admin_access=True)
+    claimed = replace(
+        ours(
+            DeviceStatus(id="a", health=UNHEALTHY, is_held=True, claims=shares, taint="NoSchedule"),
+            DeviceStatus(id="b", health=HEALTHY),
+        ),
+        driver="d.x.com",
+    )
+    driver = DriverStatus(name="d.x.com", is_registered=True, slices=2, claims=1, stale_since=60.0)
+    process = ProcessStatus(process=1, version="1", python="3", started_at=0, drivers=(driver,))
+    families = told(claimed, foreign(), processes=(process,))
+    assert families["device_claimed"] == [(("x/fpga", "a", "ml", "one", "r"), 1)]
+    assert families["devices_tainted"] == [(("x/fpga",), 1)]
+    assert families["claims"] == [(("d.x.com",), 1)]
+    assert families["slices"] == [(("d.x.com",), 2)]
+    assert families["slices_stale_seconds"] == [(("d.x.com",), 40)]
+    assert "claims" not in told(claimed, processes=(process,), others_only=True)
 
 
 def test_before_the_first_answer_there_is_no_age() -> None:

@@ -126,7 +126,8 @@ class Reporter:
 
     def _families(self) -> Iterator[Family]:
         status = self.status()
-        yield from serving_families(status, self._serving.counters, self._serving.streams)
+        serving = self._serving
+        yield from serving_families(status, serving.counters, serving.streams, serving.claim_counters)
         if self._config_file is not None:
             yield Family(catalogue.CONFIG_RELOADS, self._config_file.reloads.samples())
         if (holders := self._holders) is not None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from devplug.devices import Device
+    from devplug.driver.counters import ClaimCounters
     from devplug.driver.offer import DriverResource
     from devplug.driver.parameters import ParameterDecoder
     from devplug.driver.publisher import PublisherStatus
@@ -105,6 +106,11 @@ class NodeDriver:
             return f"ResourceSlices are not published: {status.error}"
         is_current = self._has_offered and status.stale_since is None
         return "" if is_current or status.slices else "ResourceSlices are not published yet"
+
+    @property
+    def counters(self) -> ClaimCounters:
+        """What the kubelet asked since the process began."""
+        return self._claims.counters
 
     def status(self) -> DriverStatus:
         """Return the status of the driver at this moment."""

@@ -158,15 +158,17 @@ class ClaimService:
                 self.asked_for.add(claim.uid)
                 use = await self._prepare(claim)
         except Exception as error:  # noqa: BLE001 -- whatever it is, the kubelet gets an answer
+            self._counters.count_prepare(error, time.monotonic() - started)
             text = _text_of(error, facts)
             audit.warning("not prepared", extra={**facts, "reason": text})
             return PreparedClaim(error=text)
-        names = [device.name for device in use.devices]
-        milliseconds = round(1000 * (time.monotonic() - started), 1)
-        audit.info("prepared", extra={**facts, "devices": names, "milliseconds": milliseconds})
+        seconds = time.monotonic() - started
+        self._counters.count_prepare(None, seconds)
+        audit.info("prepared", extra={**_facts_of(use), "milliseconds": round(1000 * seconds, 1)})
         return answer(use, self._node_name)
 
     async def _unprepared(self, claim: ClaimName) -> str:
+        started = time.monotonic()
         facts = {"claim": f"{claim.namespace}/{claim.name}", "claim_uid": claim.uid}
         try:
             if is_uid(claim.uid):  # no other was ever prepared
@@ -175,9 +177,11 @@ class ClaimService:
                     if use is not None:
                         await self.end(use)
         except Exception as error:  # noqa: BLE001 -- as above
+            self._counters.count_unprepare(error, time.monotonic() - started)
             text = _text_of(error, facts)
             audit.warning("not unprepared", extra={**facts, "reason": text})
             return text
+        self._counters.count_unprepare(None, time.monotonic() - started)
         return ""
 
     @asynccontextmanager
@@ -356,8 +360,7 @@ class ClaimService:
         finally:
             self._ending.discard(use.uid)
         self._offer.changed.notify()
-        names = [device.name for device in use.devices]
-        audit.info("unprepared", extra={"claim": str(use), "claim_uid": use.uid, "devices": names})
+        audit.info("unprepared", extra=_facts_of(use))
 
     def _last_used(self, use: ClaimUse) -> Sequence[DeviceUse]:
         """Return the devices of a use that nobody uses after it; who only looks at one does not use it."""
@@ -391,6 +394,16 @@ def _is_use_of(use: ClaimUse, allocated: Sequence[AllocatedDevice]) -> bool:
     return [(one.request, one.name, one.share_id, one.has_admin_access) for one in use.devices] == [
         (one.request, one.name, one.share_id, one.has_admin_access) for one in allocated
     ]
+
+
+def _facts_of(use: ClaimUse) -> dict[str, object]:
+    """Return what audit lines say of a use."""
+    return {
+        "claim": str(use),
+        "claim_uid": use.uid,
+        "devices": [device.name for device in use.devices],
+        "pods": list(use.pods),
+    }
 
 
 def _text_of(error: Exception, facts: Mapping[str, str]) -> str:

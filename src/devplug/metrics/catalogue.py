@@ -23,11 +23,18 @@ __all__ = [
     "ALLOCATE_DURATION",
     "ALLOCATIONS",
     "BUILD_INFO",
+    "CLAIMS",
+    "CLAIM_PREPARES",
+    "CLAIM_PREPARE_DURATION",
+    "CLAIM_UNPREPARES",
+    "CLAIM_UNPREPARE_DURATION",
     "CONFIG_LAST_RELOAD_SUCCESSFUL",
     "CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP",
     "CONFIG_RELOADS",
     "DEVICES",
     "DEVICES_HELD",
+    "DEVICES_TAINTED",
+    "DEVICE_CLAIMED",
     "DEVICE_HEALTHY",
     "DEVICE_HEALTH_CHANGE_TIMESTAMP",
     "DEVICE_HELD",
@@ -46,6 +53,8 @@ __all__ = [
     "READY",
     "REGISTERED",
     "REGISTRATIONS",
+    "SLICES",
+    "SLICES_STALE",
     "START_TIME",
     "STREAMS",
     "STREAMS_OPENED",
@@ -173,6 +182,47 @@ PREFERENCES: Final = _counter(
     *("resource", "result"),
 )
 
+# ── claims, by DRA ────────────────────────────────────────────────────────────────────────────────
+
+DEVICE_CLAIMED: Final = _gauge(
+    "devplug_device_claimed",
+    "Always 1; which claim uses a device, and by which request. There is none for other devices.",
+    *("resource", "device", "namespace", "claim", "request"),
+)
+DEVICES_TAINTED: Final = _gauge(
+    "devplug_devices_tainted",
+    "Devices with a taint in their ResourceSlice, as unhealthy ones have; none is allocated to a new claim.",
+    "resource",
+)
+CLAIMS: Final = _gauge("devplug_claims", "Claims that use devices on this node.", "driver")
+CLAIM_PREPARES: Final = _counter(
+    "devplug_claim_prepares_total",
+    "Claims that were to be prepared; result is prepared, refused, failed (by a fault) or timed_out.",
+    *("driver", "result"),
+)
+CLAIM_PREPARE_DURATION: Final = _durations(
+    "devplug_claim_prepare_duration_seconds",
+    "How long it took to prepare a claim, whatever came of it; its pod's start waits for that.",
+    "driver",
+)
+CLAIM_UNPREPARES: Final = _counter(
+    "devplug_claim_unprepares_total",
+    "Claims whose use was to end; result is unprepared, refused, failed (by a fault) or timed_out.",
+    *("driver", "result"),
+)
+CLAIM_UNPREPARE_DURATION: Final = _durations(
+    "devplug_claim_unprepare_duration_seconds",
+    "How long it took to end the use of a claim; its pod's end waits for that.",
+    "driver",
+)
+SLICES: Final = _gauge("devplug_slices", "ResourceSlices of this node that are published.", "driver")
+SLICES_STALE: Final = _gauge(
+    "devplug_slices_stale_seconds",
+    "For how long the ResourceSlices have not said what there is; 0 while they do.",
+    "driver",
+    unit="seconds",
+)
+
 # ── the configuration ─────────────────────────────────────────────────────────────────────────────
 
 CONFIG_LAST_RELOAD_SUCCESSFUL: Final = _gauge(
@@ -220,6 +270,13 @@ GROUPS: Final[tuple[tuple[str, tuple[Metric, ...]], ...]] = (
         ),
     ),
     ("Calls about containers", (ALLOCATIONS, ALLOCATE_DURATION, PRE_STARTS, PREFERENCES)),
+    (
+        "Claims",
+        (
+            *(CLAIMS, DEVICE_CLAIMED, DEVICES_TAINTED, CLAIM_PREPARES, CLAIM_PREPARE_DURATION),
+            *(CLAIM_UNPREPARES, CLAIM_UNPREPARE_DURATION, SLICES, SLICES_STALE),
+        ),
+    ),
     (
         "The configuration",
         (CONFIG_LAST_RELOAD_SUCCESSFUL, CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP, CONFIG_RELOADS),
@@ -279,7 +336,8 @@ name like `example.com/fpga`. A metric of which there is nothing to tell is left
 
 The labels `namespace`, `pod` and `container` name the container that holds a device. Prometheus renames them
 to `exported_namespace` and so on where it sets such labels of its own, unless the scrape has
-`honor_labels: true` (`honorLabels` in a PodMonitor).
+`honor_labels: true` (`honorLabels` in a PodMonitor). So it is with the `namespace` of a claim. `driver` is
+the name of a DRA driver, which is also the `resource` of another vendor's devices that claims use.
 
 At most {limit:,} devices of a process have series of their own: held and unhealthy ones first, then by
 resource name and ID. `devplug_device_series_omitted` says how many have none; the counts by resource are

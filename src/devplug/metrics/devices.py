@@ -12,9 +12,15 @@ from devplug.metrics.families import Family, Sample
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from devplug.status import DeviceStatus, PodResourcesStatus, ProcessStatus, ResourceStatus
+    from devplug.status import (
+        DeviceStatus,
+        DriverStatus,
+        PodResourcesStatus,
+        ProcessStatus,
+        ResourceStatus,
+    )
 
-__all__ = ["pod_resources_families", "process_families", "resource_families"]
+__all__ = ["driver_families", "pod_resources_families", "process_families", "resource_families"]
 
 
 def resource_families(
@@ -60,6 +66,14 @@ def resource_families(
         ),
         Family(catalogue.DEVICES_HELD, [Sample((one.name,), one.held) for one in resources]),
         Family(
+            catalogue.DEVICES_TAINTED,
+            [
+                Sample((one.name,), sum(bool(device.taint) for device in one.devices))
+                for one in resources
+                if one.driver and one.is_registered is not None
+            ],
+        ),
+        Family(
             catalogue.DEVICE_SERIES_OMITTED,
             [Sample((one.name,), which.omitted.get(one.name, 0)) for one in resources],
         ),
@@ -93,6 +107,13 @@ def _device_families(devices: Iterable[tuple[str, DeviceStatus]]) -> Iterable[Fa
         ],
     )
 
+    claims = dict.fromkeys(  # two shares of a device may be one claim's
+        (name, device.id, claim.namespace, claim.name, claim.request)
+        for name, device in listed
+        for claim in device.claims
+    )
+    yield Family(catalogue.DEVICE_CLAIMED, [Sample(labels, 1) for labels in claims])
+
 
 def _has_known_health(device: DeviceStatus) -> bool:
     """Whether the device's health is known; that of another plugin's device often is not."""
@@ -120,6 +141,20 @@ def process_families(status: ProcessStatus) -> tuple[Family, ...]:
             Family(catalogue.CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP, [Sample((), config.applied_at)]),
         ]
     return tuple(families)
+
+
+def driver_families(drivers: Iterable[DriverStatus], now: float) -> tuple[Family, ...]:
+    """Return the families of DRA drivers; `now` is a Unix time in seconds."""
+    listed = [*drivers]
+    return (
+        Family(catalogue.CLAIMS, [Sample((one.name,), one.claims) for one in listed]),
+        Family(catalogue.SLICES, [Sample((one.name,), one.slices) for one in listed]),
+        Family(catalogue.SLICES_STALE, [Sample((one.name,), _stale_seconds(one, now)) for one in listed]),
+    )
+
+
+def _stale_seconds(driver: DriverStatus, now: float) -> float:
+    return 0.0 if driver.stale_since is None else max(0.0, now - driver.stale_since)
 
 
 def pod_resources_families(status: PodResourcesStatus, now: float) -> tuple[Family, ...]:

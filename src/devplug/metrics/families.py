@@ -23,6 +23,7 @@ __all__ = [
     "ALLOCATE_BOUNDS_SECONDS",
     "DISCOVERY_BOUNDS_SECONDS",
     "PREFIX",
+    "PREPARE_BOUNDS_SECONDS",
     "Counts",
     "Family",
     "Histogram",
@@ -166,6 +167,12 @@ ALLOCATE_BOUNDS_SECONDS: Final = (
 )
 """From what a plugin without code of its own takes to what a pod's start visibly waits for."""
 
+PREPARE_BOUNDS_SECONDS: Final = (
+    *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1),
+    *(0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 45.0),
+)
+"""From a claim that is prepared already to the time at which the kubelet gives a call up."""
+
 DISCOVERY_BOUNDS_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 """From a look at one folder to a machine with thousands of devices."""
 
@@ -199,16 +206,16 @@ class Histogram:
 
 
 class Counts:
-    """A counter for each tuple of label values. Lives as long as what it counts; starts without any.
+    """A counter for each tuple of label values. Lives as long as what it counts.
 
-    A query over a rate only sees a counter that was there before it rose, so `begin` those that can be
-    foreseen.
+    A query over a rate only sees a counter that was there before it rose, so those that can be foreseen are
+    `begun`, each by its one label value, or `begin` later.
     """
 
     __slots__ = ("_counts",)
 
-    def __init__(self) -> None:
-        self._counts: dict[tuple[str, ...], int] = {}
+    def __init__(self, *begun: str) -> None:
+        self._counts: dict[tuple[str, ...], int] = {(label,): 0 for label in begun}
 
     def begin(self, *labels: str) -> None:
         """Include these label values from now on, as 0 until they are counted."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import devplug
 from devplug.metrics import catalogue
 from devplug.metrics.catalogue import DEVICE_SERIES_LIMIT
-from devplug.metrics.devices import pod_resources_families, resource_families
+from devplug.metrics.devices import driver_families, pod_resources_families, resource_families
 from devplug.metrics.families import Family, Sample
 from devplug.metrics.probes import Probes
 from devplug.monitor.collector import Collector
@@ -43,6 +43,9 @@ def node_families(
     yield Family(catalogue.BUILD_INFO, [Sample((devplug.__version__, platform.python_version()), 1)])
     yield Family(catalogue.START_TIME, [Sample((), started_at)])
     yield from resource_families(resources, limit)
+    if not others_only:
+        drivers = [driver for process in status.processes for driver in process.drivers]
+        yield from driver_families({one.name: one for one in drivers}.values(), status.at)
     yield from pod_resources_families(status.pod_resources, status.at)
     yield Family(catalogue.EXPORTER_PROCESSES, [Sample((), len(status.processes))])
 

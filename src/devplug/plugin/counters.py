@@ -5,6 +5,7 @@ A program keeps them, and the last list, when the plugin that serves the name en
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
@@ -12,7 +13,7 @@ from msgspec import Struct, field
 from devplug.metrics.families import ALLOCATE_BOUNDS_SECONDS, DISCOVERY_BOUNDS_SECONDS, Counts, Histogram
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Collection, Mapping
 
     from devplug.plugin.snapshot import Past
 
@@ -21,29 +22,19 @@ __all__ = ["FORMER_LIMIT", "REPLACED_WITHIN_SECONDS", "PluginCounters", "Records
 # ── counters ──
 
 
-def _counts(*results: str) -> Callable[[], Counts]:
-    def begun() -> Counts:
-        counts = Counts()
-        for result in results:
-            counts.begin(result)
-        return counts
-
-    return begun
-
-
 class PluginCounters(Struct):
     """Counts of one resource name; lives as long as the process, also while the resource is served anew."""
 
-    registrations: Counts = field(default_factory=_counts("accepted", "refused", "unreachable"))
+    registrations: Counts = field(default_factory=partial(Counts, "accepted", "refused", "unreachable"))
     streams_opened: int = 0
     lists_sent: int = 0
     """Over all streams together."""
-    allocations: Counts = field(default_factory=_counts("granted", "refused", "failed", "timed_out"))
+    allocations: Counts = field(default_factory=partial(Counts, "granted", "refused", "failed", "timed_out"))
     allocate_seconds: Histogram = field(default_factory=lambda: Histogram(ALLOCATE_BOUNDS_SECONDS))
     """Of all calls, whatever the answer was."""
-    preferences: Counts = field(default_factory=_counts("ranked", "failed"))
-    pre_starts: Counts = field(default_factory=_counts("finished", "refused", "failed", "timed_out"))
-    health_transitions: Counts = field(default_factory=_counts("healthy", "unhealthy"))
+    preferences: Counts = field(default_factory=partial(Counts, "ranked", "failed"))
+    pre_starts: Counts = field(default_factory=partial(Counts, "finished", "refused", "failed", "timed_out"))
+    health_transitions: Counts = field(default_factory=partial(Counts, "healthy", "unhealthy"))
     """By the new health, of devices that were listed before."""
     look_seconds: Histogram = field(default_factory=lambda: Histogram(DISCOVERY_BOUNDS_SECONDS))
     """How long scans for devices took, where that is known."""

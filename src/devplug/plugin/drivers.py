@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from devplug.driver.counters import ClaimCounters
     from devplug.driver.node_driver import NodeDriver
     from devplug.driver.parameters import ParameterDecoder
     from devplug.plugin.claimed_plugin import ClaimedPlugin
@@ -59,6 +60,11 @@ class Drivers:
             )
             self._tasks.append(self._group.create_task(driver.run(), name=f"devplug driver {name}"))
         return self._drivers[name]
+
+    @property
+    def counters(self) -> Mapping[str, ClaimCounters]:
+        """What the kubelet asked each driver since the start, by name."""
+        return {name: driver.counters for name, driver in self._drivers.items()}
 
     def claim_uids(self) -> frozenset[str]:
         """Return the UIDs of the claims that use devices of any driver."""

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from devplug.metrics import catalogue
-from devplug.metrics.devices import process_families, resource_families
+from devplug.metrics.devices import driver_families, process_families, resource_families
 from devplug.metrics.families import Family, HistogramSample, Sample
 from devplug.status import ProcessStatus, faults_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from devplug.driver.counters import ClaimCounters
     from devplug.metrics.families import Counts
     from devplug.plugin.counters import PluginCounters
     from devplug.status import DriverStatus, ResourceStatus
@@ -45,6 +46,19 @@ def _counter_families(counters: Mapping[str, PluginCounters], streams: Mapping[s
     )
     looks: list[HistogramSample] = [one.look_seconds.sample(name) for name, one in named]
     yield Family(catalogue.DISCOVERY_DURATION, [look for look in looks if look.count])
+
+
+def _claim_families(counters: Mapping[str, ClaimCounters]) -> Iterator[Family]:
+    """Yield the counts of each driver."""
+    named = sorted(counters.items())
+    prepares = _samples({name: one.prepares for name, one in named})
+    unprepares = _samples({name: one.unprepares for name, one in named})
+    prepare_seconds = [one.prepare_seconds.sample(name) for name, one in named]
+    unprepare_seconds = [one.unprepare_seconds.sample(name) for name, one in named]
+    yield Family(catalogue.CLAIM_PREPARES, list(prepares))
+    yield Family(catalogue.CLAIM_PREPARE_DURATION, prepare_seconds)
+    yield Family(catalogue.CLAIM_UNPREPARES, list(unprepares))
+    yield Family(catalogue.CLAIM_UNPREPARE_DURATION, unprepare_seconds)
 
 
 def _samples(counts: Mapping[str, Counts]) -> Iterator[Sample]:
@@ -88,12 +102,19 @@ def status_of(
 
 
 def serving_families(
-    status: ProcessStatus, counters: Mapping[str, PluginCounters], streams: Mapping[str, int]
+    status: ProcessStatus,
+    counters: Mapping[str, PluginCounters],
+    streams: Mapping[str, int],
+    claim_counters: Mapping[str, ClaimCounters],
 ) -> Iterator[Family]:
     """Yield the metrics of what is served; `status` is that of this moment.
 
-    By resource name, `counters` are the counts since the start, and `streams` how many are open.
+    By resource name, `counters` are the counts since the start, and `streams` how many are open;
+    `claim_counters` are by driver.
     """
     yield from process_families(status)
     yield from resource_families(status.resources)
     yield from _counter_families(counters, streams)
+    if status.drivers:
+        yield from driver_families(status.drivers, time.time())
+        yield from _claim_families(claim_counters)

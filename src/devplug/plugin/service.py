@@ -22,6 +22,7 @@ from devplug.errors import (
     PluginError,
     UnhealthyDeviceError,
     UnknownDeviceError,
+    outcome_of,
     quoted,
 )
 from devplug.linux.notifier import within
@@ -193,7 +194,7 @@ class PluginService:
         try:
             responses = await self._answered("allocate", seconds, self._allocated(containers))
         except AllocationError as error:
-            self._counters.allocations.add(_result_of(error))
+            self._counters.allocations.add(outcome_of(error))
             self._counters.allocate_seconds.observe(time.monotonic() - started)
             if isinstance(error, UnknownDeviceError):
                 now = asyncio.get_running_loop().time()
@@ -234,7 +235,7 @@ class PluginService:
         try:
             await self._answered("pre-start", seconds, self._pre_started(device_ids))
         except AllocationError as error:
-            self._counters.pre_starts.add(_result_of(error))
+            self._counters.pre_starts.add(outcome_of(error))
             raise
         self._counters.pre_starts.add("finished")
 
@@ -372,13 +373,6 @@ class PluginService:
 
 def _log_allocated(facts: Mapping[str, object]) -> None:
     audit.info("allocated", extra=facts)
-
-
-def _result_of(error: AllocationError) -> str:
-    """Return as what a call is counted that ended so."""
-    if isinstance(error, DeadlineError | NotReadyError):
-        return "timed_out"
-    return "failed" if isinstance(error, IncidentError) else "refused"
 
 
 def _named(call: str, error: AllocationError) -> AllocationError:

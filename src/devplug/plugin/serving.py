@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from devplug.devices import StrPath
+    from devplug.driver.counters import ClaimCounters
     from devplug.driver.parameters import ParameterDecoder
     from devplug.metrics.probes import Probes
     from devplug.plugin.claimed_plugin import ClaimedPlugin
@@ -104,6 +105,11 @@ class Serving:
     def counters(self) -> Mapping[str, PluginCounters]:
         """The counters of each resource since the start, by name; also of some that are no longer served."""
         return self._records.counters
+
+    @property
+    def claim_counters(self) -> Mapping[str, ClaimCounters]:
+        """The counters of each DRA driver since the start, by name."""
+        return self._drivers.counters
 
     def counters_of(self, resource_name: str) -> PluginCounters:
         """Return the counts of a resource, which begin with 0 when it is first asked for or served."""
@@ -337,7 +343,9 @@ def probes_of(serving: Serving) -> Probes:
     return Probes(
         status=lambda: text_of(status()),
         faults=lambda: grouped_faults(serving.faults().items()),
-        families=lambda: serving_families(status(), serving.counters, serving.streams),
+        families=lambda: serving_families(
+            status(), serving.counters, serving.streams, serving.claim_counters
+        ),
         notifier=serving.notifier,
     )
 

@@ -59,6 +59,10 @@ def _durations(fast: str, every: str) -> dict[str, str]:
 
 BUILD = f'devplug_build_info{{{NODE}, version="1", python="3"}}'
 UP = f"up{{{NODE}}}"
+DRA = f'{NODE}, driver="d.x.com"'
+AT_DRA = {**AT_NODE, "driver": "d.x.com"}
+AT_CLAIM = {"namespace": "ml", "claim": "one", "request": "r"}
+CLAIMED = f'devplug_device_claimed{{{G0}, namespace="ml", claim="one", request="r"}}'
 HELD = f"devplug_device_held{{{G0}, {HOLDER}}}"
 
 CASES = (
@@ -219,6 +223,63 @@ CASES = (
     ),
     Case("DevplugPreStartFailing", 5, {f'devplug_pre_starts_total{{{GPU}, result="finished"}}': "0+1x20"}),
     Case("DevplugPreStartFailing", 5, {f'devplug_pre_starts_total{{{GPU}, result="timed_out"}}': "2x20"}),
+    Case(
+        "DevplugPrepareFailing",
+        5,
+        {f'devplug_claim_prepares_total{{{DRA}, result="refused"}}': "0x2 1x20"},
+        Fires(AT_DRA | {"result": "refused"}, "d.x.com at n1 did not prepare a claim (refused)"),
+    ),
+    Case("DevplugPrepareFailing", 5, {f'devplug_claim_prepares_total{{{DRA}, result="prepared"}}': "0+1x20"}),
+    Case("DevplugPrepareFailing", 5, {f'devplug_claim_prepares_total{{{DRA}, result="failed"}}': "2x20"}),
+    Case(
+        "DevplugUnprepareFailing",
+        14,
+        {f'devplug_claim_unprepares_total{{{DRA}, result="refused"}}': "0+6x20"},
+        Fires(AT_DRA | {"result": "refused"}, "d.x.com at n1 cannot end the use of a claim (refused)"),
+    ),
+    Case(  # tried again, and well
+        "DevplugUnprepareFailing",
+        14,
+        {f'devplug_claim_unprepares_total{{{DRA}, result="refused"}}': "0 1 2x20"},
+    ),
+    Case(
+        "DevplugUnprepareFailing",
+        14,
+        {f'devplug_claim_unprepares_total{{{DRA}, result="unprepared"}}': "0+6x20"},
+    ),
+    Case(
+        "DevplugSlicesStale",
+        8,
+        {f"devplug_slices_stale_seconds{{{DRA}}}": "0+60x20"},
+        Fires(AT_DRA, "ResourceSlices of d.x.com at n1 are 8m 0s old"),
+        since=6,
+    ),
+    Case("DevplugSlicesStale", 8, {f"devplug_slices_stale_seconds{{{DRA}}}": "0+60x4 0x20"}),
+    Case(
+        "DevplugTaintedDeviceClaimed",
+        6,
+        {CLAIMED: "1x20", f"devplug_device_healthy{{{G0}}}": "0x20"},
+        Fires(AT_G0 | AT_CLAIM, "Claim ml/one uses the unhealthy device g0"),
+    ),
+    Case(  # as a PodMonitor calls it
+        "DevplugTaintedDeviceClaimed",
+        6,
+        {
+            f"devplug_device_claimed{{{G0}, {OURS}, "
+            'exported_namespace="ml", claim="one", request="r"}': "1x20",
+            f"devplug_device_healthy{{{G0}, {OURS}}}": "0x20",
+        },
+        Fires(
+            AT_G0 | AT_OURS | {"exported_namespace": "ml", "claim": "one", "request": "r"},
+            "Claim ml/one uses the unhealthy device g0",
+        ),
+    ),
+    Case("DevplugTaintedDeviceClaimed", 6, {CLAIMED: "1x20", f"devplug_device_healthy{{{G0}}}": "1x20"}),
+    Case(  # the other alert names the pod
+        "DevplugTaintedDeviceClaimed",
+        6,
+        {CLAIMED: "1x20", HELD: "1x20", f"devplug_device_healthy{{{G0}}}": "0x20"},
+    ),
     Case(
         "DevplugPodResourcesFailing",
         20,

@@ -82,6 +82,7 @@ def test_every_alert_says_who_where_and_leads_to_its_section(alert: Any) -> None
     assert "instance" in alert.summary or alert.name in {
         "DevplugAbsent",
         "DevplugDeviceFlapping",
+        "DevplugTaintedDeviceClaimed",
         "DevplugUnhealthyDeviceHeld",
     }
 
