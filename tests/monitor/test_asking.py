@@ -21,6 +21,7 @@ from devplug.cli.why import why
 from devplug.k8s.account import chosen_account
 from devplug.k8s.client import EVENTS, NODES, ApiServer, connected
 from devplug.k8s.errors import ClusterError, NotThereError, RefusedError
+from devplug.k8s.objects import text
 from devplug.monitor.cluster_reader import cluster_lists, evidence_on
 from tests.cli.programs import run
 from tests.monitor.why.claims import CLASS, asking, claim, gpus, holding, slice_on
@@ -31,6 +32,9 @@ pytest.importorskip("lightkube", reason="needs the extra [k8s]: pip install 'dev
 T = TypeVar("T")
 PREFIX = "/secret-7f3a"
 PODS_OF = "/api/v1/namespaces/default/pods"
+_CLAIMS = "/apis/resource.k8s.io/v1"
+CLAIMS_OF_ALL, SLICES_OF = f"{_CLAIMS}/resourceclaims", f"{_CLAIMS}/resourceslices"
+CLAIMS_OF = f"{_CLAIMS}/namespaces/default/resourceclaims"
 EVENTS_OF = "/api/v1/namespaces/default/events"
 POD = {
     "metadata": {"name": "mine", "namespace": "default", "uid": "u"},
@@ -285,11 +289,11 @@ def test_who_may_read_nothing_gets_the_error(cluster: Cluster) -> None:
 @pytest.mark.parametrize(
     ("namespace", "labels", "wants_nodes", "wants_pods", "expected"),
     [
-        ("", "", True, True, ["/api/v1/nodes", "/api/v1/pods"]),
-        ("default", "", True, True, ["/api/v1/nodes", "/api/v1/pods", PODS_OF]),
-        ("", "a=b", True, True, ["/api/v1/nodes", "/api/v1/pods", "/api/v1/pods"]),
-        ("default", "a=b", False, True, [PODS_OF]),
-        ("default", "a=b", True, False, ["/api/v1/nodes", "/api/v1/pods"]),
+        ("", "", True, True, [SLICES_OF, CLAIMS_OF_ALL, "/api/v1/nodes", "/api/v1/pods"]),
+        ("default", "", True, True, [SLICES_OF, CLAIMS_OF_ALL, "/api/v1/nodes", "/api/v1/pods", PODS_OF]),
+        ("", "a=b", True, True, [SLICES_OF, CLAIMS_OF_ALL, "/api/v1/nodes", "/api/v1/pods", "/api/v1/pods"]),
+        ("default", "a=b", False, True, [SLICES_OF, CLAIMS_OF, PODS_OF]),
+        ("default", "a=b", True, False, [SLICES_OF, CLAIMS_OF_ALL, "/api/v1/nodes", "/api/v1/pods"]),
     ],
 )
 def test_nothing_is_asked_that_is_not_shown(
@@ -303,7 +307,24 @@ def test_nothing_is_asked_that_is_not_shown(
     )
     assert sorted(path for _, path, *_ in cluster.seen) == sorted(expected)
     selected = {path for _, path, query, _ in cluster.seen if "labelSelector" in query}
-    assert selected == ({expected[-1] if wants_pods else expected[0]} if labels else set())
+    assert selected == ({expected[-1] if wants_pods else "/api/v1/nodes"} if labels else set())
+
+
+@pytest.mark.parametrize("has_claims", [False, True])
+def test_that_claims_cannot_be_read_is_told_where_a_pod_has_some(
+    cluster: Cluster, *, has_claims: bool
+) -> None:
+    used = [{"name": "a", "resourceClaimName": "b"}] if has_claims else []
+    cluster.answers[PODS_OF] = listed({**POD, "spec": {"resourceClaims": used}})
+    lists = cluster.ask(lambda server: cluster_lists(server, namespace="default", wants_nodes=False))
+    assert [one for one in lists.unread if "devplug-view-claims" in one] == list(lists.unread)
+    assert bool(lists.unread) is has_claims
+
+
+def test_who_may_read_claims_of_one_namespace_only_sees_those(cluster: Cluster) -> None:
+    cluster.answers |= {"/api/v1/nodes": listed(), "/api/v1/pods": listed(), CLAIMS_OF: listed(claim("c"))}
+    lists = cluster.ask(lambda server: cluster_lists(server, namespace="default"))
+    assert [text(one, "metadata", "name") for one in lists.claims] == ["c"]
 
 
 # ── the commands ──

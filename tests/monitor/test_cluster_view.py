@@ -6,6 +6,7 @@ import copy
 from typing import Any
 
 from devplug.monitor.cluster_view import NODE_COLUMNS_WIDE, POD_COLUMNS_WIDE, node_counts, pod_devices
+from tests.monitor.why.claims import DRIVER, claim, gpus, holding, slice_on
 from tests.sandbox.jsons import recorded
 
 POD: dict[str, Any] = recorded("65-pod.json")
@@ -69,7 +70,7 @@ def test_a_pod_shows_the_devices_that_its_status_names() -> None:
     (row,) = pod_devices([POD])
     assert row.row() == (
         *("default", "uses-resource", "worker-0", "c", RESOURCE, "1"),
-        *("Dev-1", "Healthy", "Running", "-"),
+        *("Dev-1", "Healthy", "-", "Running", "-"),
     )
     assert len(row.row()) == len(POD_COLUMNS_WIDE)
     assert row.value()["devices"] == [{"id": "Dev-1", "health": "Healthy"}]
@@ -98,3 +99,93 @@ def test_one_device_that_is_not_healthy_is_the_health_of_all() -> None:
 
 def test_pods_that_have_ended_hold_nothing() -> None:
     assert pod_devices([pod("a", "Failed"), pod("b", "Succeeded")]) == ()
+
+
+# ── claims ──
+
+
+def claiming(name: str = "a", *, request: str = "", **named: str) -> dict[str, Any]:
+    """A pod whose container uses the claim `gpu`; `named` says which object that is."""
+    made = pod(name)
+    used = {"name": "gpu", **({"request": request} if request else {})}
+    made["spec"]["containers"] = [{"name": "c", "resources": {"claims": [used]}}]
+    made["spec"]["resourceClaims"] = [{"name": "gpu", **(named or {"resourceClaimName": "mine"})}]
+    made["status"]["containerStatuses"] = []
+    return made
+
+
+def mine(*devices: str) -> dict[str, Any]:
+    return holding("mine", *devices, namespace="default")
+
+
+def test_a_pod_shows_the_devices_of_its_claims_with_class_claim_and_request() -> None:
+    slices = [slice_on("worker-0", *gpus(2))]
+    (row,) = pod_devices([claiming()], [mine("gpu-0", "gpu-1"), claim("other")], slices)
+    assert row.row() == (
+        *("default", "a", "worker-0", "c", DRIVER, "2"),
+        *("gpu-0,gpu-1", "Healthy", "mine/gpu", "Running", "-"),
+    )
+    assert row.value()["claim"] == "mine/gpu"
+
+
+def test_a_claim_that_is_not_allocated_or_cannot_be_read_shows_nothing() -> None:
+    assert pod_devices([claiming()], [claim("mine")]) == ()
+    assert pod_devices([claiming()]) == ()
+
+
+def test_a_claim_of_a_template_is_found_by_the_pods_status() -> None:
+    made = claiming(resourceClaimTemplateName="t")
+    made["status"]["resourceClaimStatuses"] = [{"name": "gpu", "resourceClaimName": "mine"}]
+    (row,) = pod_devices([made], [mine("gpu-0")])
+    assert (row.claim, row.health) == ("mine/gpu", "Unknown")
+
+
+def test_a_container_that_uses_one_request_has_only_its_devices() -> None:
+    two = mine("gpu-0")
+    more = {"request": "other/small", "driver": DRIVER, "pool": "worker-0", "device": "gpu-1"}
+    two["status"]["allocation"]["devices"]["results"].append(more)
+    two["spec"]["devices"]["requests"].append(
+        {"name": "other", "firstAvailable": [{"name": "small", "deviceClassName": "small.example.com"}]}
+    )
+    (row,) = pod_devices([claiming(request="other")], [two])
+    assert (row.claim, row.resource) == ("mine/other/small", "small.example.com")
+    assert [one.claim for one in pod_devices([claiming()], [two])] == ["mine/gpu", "mine/other/small"]
+
+
+def test_the_health_of_a_claimed_device_is_the_pods_word_and_else_that_of_its_slice() -> None:
+    taints = [{"key": "k", "effect": "NoSchedule"}]
+    slices = [slice_on("worker-0", *gpus(1, taints=taints))]
+    (row,) = pod_devices([claiming()], [mine("gpu-0")], slices)
+    assert row.health == "Unhealthy"
+    said = claiming()
+    told = [{"resourceID": f"k8s.{DRIVER}/claim=u-gpu-0", "health": "Healthy"}]
+    status = {"name": "c", "allocatedResourcesStatus": [{"name": "claim:gpu", "resources": told}]}
+    said["status"]["containerStatuses"] = [status]
+    (row,) = pod_devices([said], [mine("gpu-0")], slices)
+    assert row.health == "Healthy"
+
+
+def test_limits_that_a_claim_serves_show_its_devices_and_count_for_its_driver() -> None:
+    limited = pod("a")
+    limited["status"]["extendedResourceClaimStatus"] = {
+        "resourceClaimName": "mine",
+        "requestMappings": [{"containerName": "c", "resourceName": RESOURCE, "requestName": "gpu"}],
+    }
+    slices = [slice_on("worker-0", *gpus(3))]
+    (row,) = pod_devices([limited], [mine("gpu-0")], slices)
+    assert (row.resource, row.count, row.claim) == (RESOURCE, 1, "mine/gpu")
+    assert [one.id for one in row.devices or ()] == ["gpu-0"]
+    (counted,) = node_counts([node()], [limited], [mine("gpu-0")], slices)
+    assert counted.row()[:7] == ("worker-0", DRIVER, "3", "3", "1", "2", "0")
+
+
+def test_a_node_counts_the_devices_of_its_drivers_and_the_claims_that_have_them() -> None:
+    old = slice_on("worker-0", *gpus(9))
+    new = slice_on("worker-0", *gpus(2), {"name": "gpu-2", "taints": [{"key": "k", "effect": "NoExecute"}]})
+    new["spec"]["pool"]["generation"] = 2
+    looking = mine("gpu-0")
+    looking["status"]["allocation"]["devices"]["results"][0]["adminAccess"] = True
+    claims = [holding("c", "gpu-1", "gpu-2"), looking, holding("far", "gpu-0", on="worker-1")]
+    (row,) = node_counts([node()], [], claims, [old, new, slice_on("worker-1", *gpus(1))])
+    assert (row.resource, row.capacity, row.allocatable, row.unhealthy) == (DRIVER, 3, 2, 1)
+    assert (dict(row.pods), row.free) == ({"other/c": 2}, 0)

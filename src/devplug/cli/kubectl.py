@@ -78,8 +78,9 @@ def devices_command(
 ) -> int:
     """Show the devices of a cluster: what its nodes have, and which pods hold what.
 
-    These are extended resources, whoever serves them. Which devices a pod holds is known in clusters whose
-    kubelets have the feature gate ResourceHealthStatus (on from Kubernetes 1.36).
+    These are extended resources, whoever serves them, and devices by claims, with class, claim and request.
+    Which devices of a device plugin a pod holds is known in clusters whose kubelets have the feature gate
+    ResourceHealthStatus (on from Kubernetes 1.36).
     """
     if only_nodes and only_pods:
         raise click.UsageError("both tables are shown without --nodes and --pods; write one of them at most")
@@ -134,8 +135,10 @@ def devices(
     if lists.nodes is not None and lists.everyone is None:
         click.echo("devplug: some pods could not be read; REQUESTED and FREE count only the others", err=True)
     counted = lists.everyone if lists.everyone is not None else lists.pods
-    nodes = None if lists.nodes is None else node_counts(lists.nodes, counted or ())
-    pods = None if lists.pods is None else pod_devices(lists.pods)
+    nodes = (
+        None if lists.nodes is None else node_counts(lists.nodes, counted or (), lists.claims, lists.slices)
+    )
+    pods = None if lists.pods is None else pod_devices(lists.pods, lists.claims, lists.slices)
     _show(nodes, pods, output, color)
     return OK
 
@@ -155,10 +158,16 @@ def _show(
     tables: list[tuple[Sequence[str], list[tuple[str, ...]], str]] = []
     if nodes is not None:
         heads = view.NODE_COLUMNS_WIDE if is_wide else view.NODE_COLUMNS
-        tables.append((heads, [one.row() for one in nodes], "No node has an extended resource."))
+        tables.append((heads, [one.row() for one in nodes], "No node has devices."))
     if pods is not None:
         titles = view.POD_COLUMNS_WIDE if is_wide else view.POD_COLUMNS
-        tables.append((titles, [one.row() for one in pods], "No pod here asks for an extended resource."))
+        tables.append(
+            (
+                titles,
+                [one.row() for one in pods],
+                "No pod here asks for devices.",
+            )
+        )
     for number, (columns, rows, nothing) in enumerate(tables):
         cut = [row[: len(columns)] for row in rows]
         if output == "csv":

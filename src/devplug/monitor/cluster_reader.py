@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from devplug.k8s.client import CLAIM_TEMPLATES, CLAIMS, DEVICE_CLASSES, EVENTS, NODES, PODS, SLICES
 from devplug.k8s.errors import ClusterError, NotThereError
-from devplug.k8s.objects import maps, text
+from devplug.k8s.objects import fields, maps, text
 from devplug.monitor.why.evidence import ClaimObjects, Evidence
 
 if TYPE_CHECKING:
@@ -37,6 +37,9 @@ class ClusterLists:
     """All pods of the cluster, by which the nodes are counted."""
     pods: tuple[Object, ...] | None
     """Those that were asked for."""
+    claims: tuple[Object, ...] = ()
+    """Of the pods that were read, as far as they may be read; likewise below."""
+    slices: tuple[Object, ...] = ()
     unread: tuple[str, ...] = ()
 
 
@@ -124,14 +127,35 @@ async def cluster_lists(
         chosen = everyone if wants_pods and not namespace and not labels else None
         if wants_pods and chosen is None:
             chosen = tasks.create_task(_allowed(server.list(PODS, namespace=namespace, labels=labels)))
+        claims = tasks.create_task(_claims(server, "" if wants_nodes else namespace, namespace))
+        slices = tasks.create_task(_allowed(server.list(SLICES, rights=_CLAIM_RIGHTS)))
     answers = [one.result() for one in (nodes, everyone, chosen) if one is not None]
     if all(found is None for found, _ in answers):
         raise ClusterError(answers[0][1])
+    if any(map(_has_claims, (pod for found, _ in answers for pod in found or ()))):
+        answers += [claims.result(), slices.result()]
     return ClusterLists(
         nodes=None if nodes is None else nodes.result()[0],
         everyone=None if everyone is None else everyone.result()[0],
         pods=None if chosen is None else chosen.result()[0],
+        claims=claims.result()[0] or (),
+        slices=slices.result()[0] or (),
         unread=tuple(dict.fromkeys(why for _, why in answers if why)),
+    )
+
+
+async def _claims(server: ApiServer, where: str, namespace: str) -> tuple[tuple[Object, ...] | None, str]:
+    """Read the claims of a namespace, or of all; or only of the other one where that is not allowed."""
+    found, why = await _allowed(server.list(CLAIMS, namespace=where, rights=_CLAIM_RIGHTS))
+    if found is None and where != namespace:
+        found, _ = await _allowed(server.list(CLAIMS, namespace=namespace, rights=_CLAIM_RIGHTS))
+    return found, why
+
+
+def _has_claims(found: Object) -> bool:
+    """Whether an object is a pod that has devices by claims: then it matters that they cannot be read."""
+    return bool(
+        maps(found, "spec", "resourceClaims") or fields(found, "status", "extendedResourceClaimStatus")
     )
 
 

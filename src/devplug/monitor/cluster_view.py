@@ -1,7 +1,7 @@
 """Tables over the nodes and pods of a cluster, made from what the API server has. Pure.
 
-Nodes have counts; devices have names only where a pod's status tells them (`allocatedResourcesStatus`,
-KEP-4680).
+Nodes have counts; devices of device plugins have names only where a pod's status tells them
+(`allocatedResourcesStatus`, KEP-4680), those of claims where an allocation does.
 """
 
 from __future__ import annotations
@@ -9,11 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from devplug.devices import UNHEALTHY
 from devplug.k8s.objects import Object, fields, maps, text
 from devplug.k8s.pod_requests import device_counts, device_requests, devices_by_container, has_ended
+from devplug.monitor.cluster_claims import claimed_requests, claims_on, limits_by_claim, slice_devices
+from devplug.monitor.node_view import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+
+    from devplug.monitor.cluster_claims import SliceDevice
 
 __all__ = [
     "NODE_COLUMNS",
@@ -32,7 +37,17 @@ __all__ = [
 
 NODE_COLUMNS: Final = ("NODE", "RESOURCE", "CAPACITY", "ALLOCATABLE", "REQUESTED", "FREE", "UNHEALTHY")
 NODE_COLUMNS_WIDE: Final = (*NODE_COLUMNS, "READY", "REQUESTED BY")
-POD_COLUMNS: Final = ("NAMESPACE", "POD", "NODE", "CONTAINER", "RESOURCE", "COUNT", "DEVICES", "HEALTH")
+POD_COLUMNS: Final = (
+    "NAMESPACE",
+    "POD",
+    "NODE",
+    "CONTAINER",
+    "RESOURCE",
+    "COUNT",
+    "DEVICES",
+    "HEALTH",
+    "CLAIM",
+)
 POD_COLUMNS_WIDE: Final = (*POD_COLUMNS, "PHASE", "REASON")
 
 _NOTHING: Final = "-"
@@ -41,7 +56,7 @@ _HEALTHY: Final = "Healthy"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeCount:
-    """One resource of one node, as the scheduler counts it."""
+    """One resource of one node, or one DRA driver's devices there, as the scheduler counts it."""
 
     node: str
     resource: str
@@ -54,7 +69,7 @@ class NodeCount:
     is_ready: bool = True
     """Whether the node's kubelet answers."""
     pods: Mapping[str, int] = field(default_factory=dict, hash=False)
-    """How many each pod of the node asks for, by `NAMESPACE/NAME`."""
+    """How many each pod of the node asks for, by `NAMESPACE/NAME`; of a driver's, how many each claim has."""
 
     @property
     def requested(self) -> int:
@@ -111,7 +126,7 @@ class HeldDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodDevices:
-    """The request of one container for one resource, and the devices that it holds."""
+    """The request of one container for one resource, or of a claim that it uses, and the devices it holds."""
 
     namespace: str
     pod: str
@@ -119,9 +134,12 @@ class PodDevices:
     """Empty while the pod has none."""
     container: str
     resource: str
+    """An extended resource; of a claim's request, its device class."""
     count: int
     devices: tuple[HeldDevice, ...] | None
-    """By ID; None where the pod's status does not name them."""
+    """By ID; None where they are not named. Those of a claim are named as in their ResourceSlice."""
+    claim: str = ""
+    """Of devices by a claim: `NAME/REQUEST`; it is in the pod's namespace."""
     phase: str = ""
     reason: str = ""
 
@@ -145,6 +163,7 @@ class PodDevices:
             "count": self.count,
             "devices": devices,
             "health": self.health,
+            "claim": self.claim,
             "phase": self.phase,
             "reason": self.reason,
         }
@@ -153,7 +172,9 @@ class PodDevices:
         """Return the texts of `POD_COLUMNS_WIDE`."""
         devices = ",".join(one.id for one in self.devices or ())
         texts = (self.namespace, self.pod, self.node, self.container, self.resource, str(self.count))
-        return tuple(one or _NOTHING for one in (*texts, devices, self.health, self.phase, self.reason))
+        return tuple(
+            one or _NOTHING for one in (*texts, devices, self.health, self.claim, self.phase, self.reason)
+        )
 
 
 def _of_device(device: HeldDevice) -> dict[str, object]:
@@ -161,18 +182,51 @@ def _of_device(device: HeldDevice) -> dict[str, object]:
     return {**document, "message": device.message} if device.message else document
 
 
-def node_counts(nodes: Iterable[Object], pods: Iterable[Object]) -> tuple[NodeCount, ...]:
-    """Return each node's resources, by node and name; also those that only a pod of the node asks for."""
+def node_counts(
+    nodes: Iterable[Object],
+    pods: Iterable[Object],
+    claims: Iterable[Object] = (),
+    slices: Iterable[Object] = (),
+) -> tuple[NodeCount, ...]:
+    """Return each node's resources, by node and name; also those that only a pod of the node asks for.
+
+    With its DRA drivers: what their ResourceSlices have there, and what claims have of it. What a pod has by
+    the claim that the scheduler made of its limits is counted there.
+    """
     asked: dict[str, dict[str, dict[str, int]]] = {}
     for pod in sorted(pods, key=holder_name):
         if not has_ended(pod) and (node := text(pod, "spec", "nodeName")):
+            by_claim = {resource for _, resource in limits_by_claim(pod, {})}
             for resource, number in device_requests(pod).items():
-                asked.setdefault(node, {}).setdefault(resource, {})[holder_name(pod)] = number
-    return tuple(
+                if resource not in by_claim:
+                    asked.setdefault(node, {}).setdefault(resource, {})[holder_name(pod)] = number
+    devices, allocated = slice_devices(slices), [*claims]
+    counts = (
         one
-        for node in sorted(nodes, key=lambda node: text(node, "metadata", "name"))
-        for one in _of_node(node, asked.get(text(node, "metadata", "name"), {}))
+        for node in nodes
+        for name in [text(node, "metadata", "name")]
+        for one in (
+            *_of_node(node, asked.get(name, {})),
+            *_of_drivers(node, devices.get(name, {}), allocated),
+        )
     )
+    return tuple(sorted(counts, key=lambda one: (one.node, one.resource)))
+
+
+def _of_drivers(
+    node: Object, devices: Mapping[SliceDevice, bool], claims: Iterable[Object]
+) -> Iterator[NodeCount]:
+    taken = claims_on(devices, claims)
+    for driver in sorted({device.driver for device in devices}):
+        of_driver = [is_free for device, is_free in devices.items() if device.driver == driver]
+        yield NodeCount(
+            node=text(node, "metadata", "name"),
+            resource=driver,
+            capacity=len(of_driver),
+            allocatable=sum(of_driver),
+            is_ready=is_ready(node),
+            pods=dict(sorted(taken.get(driver, {}).items())),
+        )
 
 
 def _of_node(node: Object, asked: Mapping[str, Mapping[str, int]]) -> Iterator[NodeCount]:
@@ -203,29 +257,89 @@ def is_ready(node: Object) -> bool:
     return statuses in ([], ["True"])
 
 
-def pod_devices(pods: Iterable[Object]) -> tuple[PodDevices, ...]:
-    """Return what the containers of pods ask for, by namespace and pod, in start order.
+def pod_devices(
+    pods: Iterable[Object], claims: Iterable[Object] = (), slices: Iterable[Object] = ()
+) -> tuple[PodDevices, ...]:
+    """Return what the containers of pods ask for, by namespace and pod, in start order; then their claims.
 
     Pods that have ended hold nothing, and are left out.
     """
+    named = {(text(one, "metadata", "namespace"), text(one, "metadata", "name")): one for one in claims}
+    usable = {
+        device: is_free for devices in slice_devices(slices).values() for device, is_free in devices.items()
+    }
     return tuple(
-        PodDevices(
-            namespace=text(pod, "metadata", "namespace"),
-            pod=text(pod, "metadata", "name"),
-            node=text(pod, "spec", "nodeName"),
-            container=text(container, "name"),
-            resource=resource,
-            count=number,
-            devices=held.get((text(container, "name"), resource)),
-            phase=text(pod, "status", "phase"),
-            reason=text(pod, "status", "reason"),
-        )
+        one
         for pod in sorted(pods, key=holder_name)
         if not has_ended(pod)
-        for held in [device_statuses(pod)]
-        for container, asked in devices_by_container(pod)
-        for resource, number in sorted(asked.items())
-        if number
+        for one in (*_by_limits(pod, named, usable), *_by_claims(pod, named, usable))
+    )
+
+
+def _by_limits(
+    pod: Object, claims: Mapping[tuple[str, str], Object], usable: Mapping[SliceDevice, bool]
+) -> Iterator[PodDevices]:
+    """Yield a pod's extended resources, whoever serves them."""
+    held, by_claim = device_statuses(pod), limits_by_claim(pod, claims)
+    for container, asked in devices_by_container(pod):
+        for resource, number in sorted(asked.items()):
+            place = text(container, "name"), resource
+            used = by_claim.get(place)
+            devices = held.get(place)
+            if used is not None and used.devices:
+                devices = tuple(_held_by_claim(device, (), usable) for device in used.devices)
+            if number:
+                claim = f"{used.claim}/{used.request}" if used else ""
+                yield _row(pod, place[0], resource, number, devices, claim)
+
+
+def _by_claims(
+    pod: Object, claims: Mapping[tuple[str, str], Object], usable: Mapping[SliceDevice, bool]
+) -> Iterator[PodDevices]:
+    """Yield the requests of claims that a pod's containers use."""
+    held = device_statuses(pod)
+    for used, word in claimed_requests(pod, claims):
+        said = [
+            one
+            for (container, name), devices in held.items()
+            if container == used.container and name.partition("/")[0] == f"claim:{word}"
+            for one in devices
+        ]
+        devices = tuple(_held_by_claim(device, said, usable) for device in used.devices)
+        claim = f"{used.claim}/{used.request}"
+        yield _row(pod, used.container, used.device_class, len(devices), devices, claim)
+
+
+def _held_by_claim(
+    device: SliceDevice, said: Iterable[HeldDevice], usable: Mapping[SliceDevice, bool]
+) -> HeldDevice:
+    """Return a device with its health: as the pod's status says (D37), else by the taints in its slice."""
+    for one in said:
+        # It is named by its first CDI name, which ends so with ours, or by driver, pool and name.
+        if (
+            one.id.endswith((f"-{device.name}", f"={device.name}", f"/{device.name}"))
+            and one.health != UNKNOWN
+        ):
+            return HeldDevice(device.name, one.health, one.message)
+    if device not in usable:
+        return HeldDevice(device.name, UNKNOWN, "it is in no ResourceSlice")
+    return HeldDevice(device.name, _HEALTHY if usable[device] else UNHEALTHY)
+
+
+def _row(
+    pod: Object, container: str, resource: str, count: int, devices: tuple[HeldDevice, ...] | None, claim: str
+) -> PodDevices:
+    return PodDevices(
+        namespace=text(pod, "metadata", "namespace"),
+        pod=text(pod, "metadata", "name"),
+        node=text(pod, "spec", "nodeName"),
+        container=container,
+        resource=resource,
+        count=count,
+        devices=devices,
+        claim=claim,
+        phase=text(pod, "status", "phase"),
+        reason=text(pod, "status", "reason"),
     )
 
 
