@@ -15,7 +15,7 @@ from devplug.cli.status.views.screen import Sort, View, after_key, page_rows, sc
 from devplug.cli.status.views.tables import DeviceGroup
 from devplug.cli.status.views.text import plain
 from devplug.monitor.history import Change, ChangeKind
-from devplug.status import NodeStatus
+from devplug.status import DeviceClaim, NodeStatus
 from tests.cli.status.made import DAY, LAB, NOW, READER, healthy, node, resource, unhealthy
 
 
@@ -51,6 +51,14 @@ def key(view: View, name: str, rows: int = 100) -> View:
     after = after_key(view, name, resources=["example.com/a", "example.com/b"], rows=rows, page=12, nodes=2)
     assert after is not None
     return after
+
+
+def test_the_chosen_device_has_its_claim_in_the_details() -> None:
+    using = DeviceClaim(namespace="lab", name="port", request="r", device="a-1", since=NOW - DAY)
+    taken = healthy("a", READER, claims=(using,))
+    shown = screen(node(resource(taken, driver="devices.example.com")))
+    assert "a       -     -     Healthy  3d   lab/meter-0 (reader)" in shown
+    assert "healthy; lab/meter-0 (reader); claim lab/port, request r, device a-1, for 1d" in shown
 
 
 def test_the_screen_has_the_node_the_devices_and_the_last_changes() -> None:

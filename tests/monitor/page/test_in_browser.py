@@ -11,10 +11,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from devplug.status import DeviceClaim
 from devplug.testing.kubelet import SyncKubelet
 from tests.browser import Browser, browser, needs_chromium
 from tests.monitor.page.madeup import made_up
-from tests.monitor.page.nodes import EVIL, READER, RESOURCE, Source, device, held, node, resource, sick
+from tests.monitor.page.nodes import EVIL, NOW, READER, RESOURCE, Source, device, held, node, resource, sick
 from tests.monitor.page.scene import FPGA, KVM, SERIAL, Scene, asked, page_of
 
 pytestmark = needs_chromium
@@ -118,6 +119,21 @@ def test_a_release_is_told(chromium: Browser) -> None:
         change(lambda: source.become(resource(device("tty0"))))
         page.wait(f"{text('tty0')}.includes('free')")
         page.wait("document.getElementById('live').textContent.includes('released by')")
+
+
+def test_a_claim_is_shown_with_its_request_and_for_how_long(chromium: Browser) -> None:
+    using = DeviceClaim(namespace="lab", name="port", request="r", device="a-1", since=NOW - 300)
+    devices = held("a", claims=(using,)), device("b", claims=(using,), is_held=True), device("c")
+    ours = resource(*devices, driver="devices.example.com")
+    with made_up(Source(node(ours, at=NOW))) as (url, _), watched(chromium, url) as page:
+        page.wait(f"{text('b')}.includes('claim lab/port')")
+        assert "lab/meter-0 (reader)" in page.value(text("a"))
+        page.value(f"{tile('b')}.click()")
+        page.wait("document.querySelector('dialog').open")
+        said = page.value("document.querySelector('dialog').innerText")
+        assert "claim lab/port, request r, device a-1, for " in said
+        assert "may be held" not in said
+        assert "registered for claims" in page.value("document.querySelector('.resources').innerText")
 
 
 # ── by the keyboard ──
