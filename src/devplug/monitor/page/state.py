@@ -7,6 +7,7 @@ from typing import TypedDict
 __all__ = [
     "Board",
     "ChangeLine",
+    "ClaimUse",
     "Details",
     "Member",
     "NodeView",
