@@ -32,6 +32,10 @@ class Times:
     """How long the kubelet waits for NodePrepareResources (kubelet/cm/dra/plugin/dra_plugin.go)."""
     quick_claim_limit_seconds: float = 5.0
     """How soon a claim should be prepared where nothing is in the way."""
+    slow_answer_seconds: float = 3.0
+    """How long a slow API server takes for each answer."""
+    health_seconds: float = 30.0
+    """How long the kubelet believes a report of health that does not say (kubelet/cm/dra/healthinfo.go)."""
     slices_seconds: float = 30.0
     """How long a driver has to publish, or to publish again."""
     republish_limit_seconds: float = 5.0
@@ -73,4 +77,4 @@ class Times:
 
 
 FULL: Final = Times()
-QUICK: Final = Times(silence_seconds=2.0, idle_seconds=2.0, calls=50)
+QUICK: Final = Times(silence_seconds=2.0, slow_answer_seconds=1.0, idle_seconds=2.0, calls=50)

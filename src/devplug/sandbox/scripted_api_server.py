@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs
 
-from devplug.k8s.objects import Object, text
+from devplug.k8s.objects import Object, maps, text, with_part
 from devplug.sandbox.api.kinds import known
 from devplug.sandbox.registry import NAMESPACES, NODES, RESOURCE_SLICES, Registry
 from devplug.sandbox.server.listener import ApiServer
@@ -53,6 +53,8 @@ class ScriptedApiServer:
         """The HTTP status of every answer; 0 to answer rightly."""
         self.delay_seconds = 0.0
         """How long each answer is held back."""
+        self.dropped: Sequence[str] = ()
+        """The fields of devices in slices that it does not know, and drops."""
         self.requests: list[AnsweredRequest] = []
         self._registry = Registry(log_length=_LOG_LENGTH)
         self._tasks = tasks
@@ -165,6 +167,9 @@ class ScriptedApiServer:
             await asyncio.sleep(self.delay_seconds)
             if self.refuse_code:
                 await _refuse(self.refuse_code, noted)
+            elif self.dropped and scope["method"] in {"POST", "PUT"} and "/resourceslices" in path:
+                body = _without(self.dropped, await _body(receive))
+                await app(_of_length(scope, len(body)), _once(body, receive), noted)
             else:
                 await app(scope, receive, noted)
 
@@ -190,6 +195,39 @@ async def scripted_api_server(
             await server.stop()
     if failure is not None:
         raise failure
+
+
+async def _body(receive: Receive) -> bytes:
+    content, has_more = b"", True
+    while has_more:
+        message = await receive()
+        content += message.get("body", b"")
+        has_more = message.get("more_body", False)
+    return content
+
+
+def _without(dropped: Sequence[str], body: bytes) -> bytes:
+    """Return a slice's text without these fields of its devices."""
+    written = json.loads(body)
+    devices = [
+        {key: value for key, value in one.items() if key not in dropped}
+        for one in maps(written, "spec", "devices")
+    ]
+    return json.dumps(with_part(written, devices, "spec", "devices")).encode()
+
+
+def _of_length(scope: Scope, length: int) -> Scope:
+    kept = [one for one in scope["headers"] if one[0].lower() != b"content-length"]
+    return {**scope, "headers": [*kept, (b"content-length", str(length).encode())]}
+
+
+def _once(body: bytes, receive: Receive) -> Receive:
+    messages = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def again() -> dict[str, Any]:
+        return messages.pop() if messages else dict(await receive())
+
+    return again
 
 
 async def _refuse(code: int, send: Callable[[dict[str, Any]], Any]) -> None:

@@ -15,6 +15,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from devplug.conformance.dra.driver_program import DriverPlace
 from devplug.errors import KubeletError
@@ -34,6 +35,7 @@ from tests.conformance.dra.http import Api, StatusError
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims/{}"
+NAME_LIMIT = 253
 
 
 class ClaimError(Exception):
@@ -48,8 +50,12 @@ class RightDriver:
     versions: tuple[str, ...] = ("v1.DRAPlugin", "v1beta1.DRAPlugin")
     served: tuple[str, ...] = ("v1.DRAPlugin", "v1beta1.DRAPlugin")
     retry_seconds = 0.1
-    patience_seconds = 3.0
-    """How long a prepare waits for the API server."""
+    patience_seconds = 6.0
+    """How long a prepare waits for the API server to be there."""
+    answer_seconds = 6.0
+    """How long it waits for an answer."""
+    report_seconds = 0.3
+    """After which time health is reported again."""
 
     def __init__(self, place: DriverPlace) -> None:
         self.place = place
@@ -60,6 +66,8 @@ class RightDriver:
         self.prepared: dict[str, list[dict[str, Any]]] = {}
         self.lock = asyncio.Lock()
         self.taint_times: dict[str, str] = {}
+        self.stored: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        """What was written of slices, and what the server made of it."""
         self.load()
         self.service = Listener(self.service_socket(), self.service_bindings())
         self.registration = Listener(
@@ -92,8 +100,17 @@ class RightDriver:
         pass
 
     async def watch_health(self, _: None) -> AsyncIterator[Sequence[DeviceHealthReport]]:
-        yield [DeviceHealthReport(self.pool(), one["name"], 1) for one in self.devices()]
-        await asyncio.Event().wait()
+        while True:
+            yield self.reports()
+            await asyncio.sleep(self.report_seconds)
+
+    def reports(self) -> list[DeviceHealthReport]:
+        return [
+            DeviceHealthReport(self.pool(), one["name"], 2, message="the link is down")
+            if "taints" in one
+            else DeviceHealthReport(self.pool(), one["name"], 1)
+            for one in self.devices()
+        ]
 
     # ── slices ──
 
@@ -110,7 +127,10 @@ class RightDriver:
 
     def time_of(self, taint: str) -> str:
         """Return when a taint was added, for the first time."""
-        return self.taint_times.setdefault(taint, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+        if taint not in self.taint_times:
+            self.taint_times[taint] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            self.save()
+        return self.taint_times[taint]
 
     def specs(self) -> list[dict[str, Any]]:
         """Return what the slices should say."""
@@ -159,8 +179,9 @@ class RightDriver:
         listed = await self.api.request("GET", f"{SLICES}?{self.selector()}")
         left = self.specs()
         for one in listed["items"]:
-            if one["spec"] in left:
-                left.remove(one["spec"])
+            wanted = [spec for spec in left if one["spec"] == spec or (spec, one["spec"]) in self.stored]
+            if wanted:
+                left.remove(wanted[0])
             else:
                 with suppress(StatusError):
                     await self.api.request("DELETE", f"{SLICES}/{one['metadata']['name']}")
@@ -176,7 +197,8 @@ class RightDriver:
             "metadata": meta,
             "spec": spec,
         }
-        await self.api.request("POST", SLICES, content)
+        answer = await self.api.request("POST", SLICES, content)
+        self.stored.append((spec, answer["spec"]))
 
     # ── claims ──
 
@@ -203,17 +225,23 @@ class RightDriver:
 
     async def read(self, claim: ClaimName) -> dict[str, Any]:
         """Read a claim; wait for the API server as long as it makes sense."""
-        path = CLAIMS.format(claim.namespace, claim.name)
+        path = self.path_of(claim)
         deadline = asyncio.get_running_loop().time() + self.patience_seconds
         while True:
             try:
-                return await self.api.request("GET", path)
+                async with asyncio.timeout(self.answer_seconds):
+                    return await self.api.request("GET", path)
             except (OSError, StatusError) as error:
                 if isinstance(error, StatusError) and error.code < 429:
                     raise ClaimError(str(error)) from error
                 if asyncio.get_running_loop().time() > deadline:
                     raise ClaimError(f"the API server does not answer: {error}") from error
             await asyncio.sleep(self.retry_seconds)
+
+    def path_of(self, claim: ClaimName) -> str:
+        if max(len(claim.namespace), len(claim.name)) > NAME_LIMIT:
+            raise ClaimError("this can be no claim's name")
+        return CLAIMS.format(quote(claim.namespace, safe=""), quote(claim.name, safe=""))
 
     async def use(self, claim: ClaimName) -> list[dict[str, Any]]:
         """Return the results of a claim's allocation that are ours."""

@@ -31,21 +31,28 @@ resources:
     health:
       - exec: {command: [/bin/sh, -c, 'test "$0" != broken', "{id}"]}
         period: 1m
+  - name: example.com/shared
+    serve: dra
+    discover: {static: {ids: [x]}}
+    share: {replicas: 2}
 """
 
 CODED: Final = DriverSubject(
     (sys.executable, "-m", "tests.conformance.dra.coded_driver"), {"PYTHONPATH": str(ROOT)}
 )
 
-NOT_OURS: Final = {"DRA43"}
-"""A device that several claims share at once is published once for each."""
+NOT_OURS: Final = {"DRA43", "DRA94"}
+"""A device that claims share is published once for each; an unhealthy one is refused to all."""
+
+PATIENT: Final = {"DRA48", "DRA54", "DRA93"}
+"""Checks in which our driver waits for 20 s, as it should; each has its own start, one is for the day."""
 
 OF_EITHER: Final = {ARRIVAL, "claims"}
 """The lanes in which a driver in code is tried by day: behind its devices it is that of a description."""
 
 
 def described(folder: Path) -> DriverSubject:
-    """Return `devplug run` as it is, with a description of four devices and a broken one."""
+    """Return `devplug run` as it is, with a description of four devices, a broken one and a shared one."""
     file = folder / "devplug.yaml"
     file.write_text(DESCRIPTION)
     options = ("--kubelet-root", "{root}", "--cdi-dir", "{cdi}")
@@ -54,7 +61,9 @@ def described(folder: Path) -> DriverSubject:
 
 def on_one_start(one: Check) -> Check:
     """Return a check in the lane of all that bear one another: a driver starts less often."""
-    return one if one.fresh or one.lane == ARRIVAL else replace(one, lane="one start")
+    if one.fresh or one.lane == ARRIVAL:
+        return one
+    return replace(one, lane=one.id if one.id in PATIENT else "one start")
 
 
 async def judged(subject: DriverSubject, checks: Sequence[Check]) -> Sequence[Verdict]:
@@ -70,15 +79,18 @@ def hold(verdicts: Sequence[Verdict]) -> None:
 
 @pytest.mark.timeout(300)
 async def test_a_described_driver_fails_no_check(tmp_path: Path) -> None:
-    hold(await judged(described(tmp_path), list(map(on_one_start, all_driver_checks()))))
+    checks = [one for one in all_driver_checks() if one.id not in PATIENT - {"DRA48"}]
+    hold(await judged(described(tmp_path), list(map(on_one_start, checks))))
 
 
 @pytest.mark.timeout(300)
 async def test_a_driver_in_code_fails_no_check_of_registration_and_claims() -> None:
-    hold(await judged(CODED, [one for one in all_driver_checks() if one.lane in OF_EITHER]))
+    checks = [one for one in all_driver_checks() if one.lane in OF_EITHER and one.id not in PATIENT]
+    hold(await judged(CODED, checks))
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
-async def test_a_driver_in_code_fails_no_check() -> None:
-    hold(await judged(CODED, all_driver_checks()))
+@pytest.mark.parametrize("kind", ["described", "coded"])
+async def test_a_driver_fails_no_check_in_the_lanes_of_a_run(kind: str, tmp_path: Path) -> None:
+    hold(await judged(described(tmp_path) if kind == "described" else CODED, all_driver_checks()))

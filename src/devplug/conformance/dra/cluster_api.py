@@ -44,6 +44,8 @@ class ClusterApi(Protocol):
     """The HTTP status of every answer; 0 to answer rightly."""
     delay_seconds: float
     """How long each answer is held back."""
+    dropped: Sequence[str]
+    """The fields of devices in slices that it does not know, and drops."""
     kubeconfig: str
     """The text of a kubeconfig for it."""
 

@@ -10,7 +10,7 @@ from devplug.errors import quoted
 from devplug.k8s.objects import Object, entries, fields, part, text, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 __all__ = [
     "Device",
@@ -18,6 +18,7 @@ __all__ = [
     "devices_of",
     "duplicate_faults",
     "is_of_node",
+    "moved_taints",
     "owner_faults",
     "same_content",
     "slices_of",
@@ -122,6 +123,17 @@ def taint_times(slices: Iterable[Object]) -> dict[tuple[str, str, str, str], str
         for device in entries(one, "spec", "devices")
         for taint in entries(device, "taints")
     }
+
+
+def moved_taints(
+    before: Mapping[tuple[str, str, str, str], str], after: Mapping[tuple[str, str, str, str], str]
+) -> list[str]:
+    """Return the taints that were added at another time than `before`, or are not there any more."""
+    return [
+        f"the taint {key[2]} of {key[1]} was added at {at}, and now at {after.get(key)}"
+        for key, at in before.items()
+        if after.get(key) != at
+    ]
 
 
 def same_content(one: Sequence[Object], other: Sequence[Object]) -> bool:

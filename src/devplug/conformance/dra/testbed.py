@@ -155,7 +155,7 @@ class DriverBed:
 
     async def is_settled(self) -> bool:
         """End what is left of the last check; returns whether the driver serves and publishes as before."""
-        self.api.refuse_code, self.api.delay_seconds = 0, 0.0
+        self.api.refuse_code, self.api.delay_seconds, self.api.dropped = 0, 0.0, ()
         for claim in list(self.claims.values()):
             try:
                 await self.unprepare(claim)
@@ -223,6 +223,12 @@ class DriverBed:
     def _name_of(self, claim: Object) -> ClaimName:
         return ClaimName(_NAMESPACE, text(claim, "metadata", "uid"), text(claim, "metadata", "name"))
 
+    def assign(self, claim: ClaimName, *devices: Device) -> None:
+        """Allocate these devices to a claim that has none."""
+        results = [result_of(one, self.driver) for one in devices]
+        status = claim_object(claim.name, results, NODE)["status"]
+        self.api.replace("ResourceClaim", claim.name, lambda old: {**old, "status": status}, part="status")
+
     def release(self, claim: ClaimName) -> None:
         """Take away its allocation, as when its pods are done."""
         self.api.replace("ResourceClaim", claim.name, lambda old: {**old, "status": {}}, part="status")
@@ -260,6 +266,16 @@ class DriverBed:
         if answer[claim.uid].error:
             raise FailedError(f"{words}the claim is refused: {answer[claim.uid].error}")
         return answer[claim.uid]
+
+    async def answers(self, *claims: ClaimName) -> Sequence[PreparedClaim]:
+        """Return the answers for all claims of one call. Raises `FailedError` if the call fails."""
+        try:
+            answer = await self.call_prepare(*claims)
+        except RemoteError as error:
+            raise FailedError(f"the whole call is answered with {error}") from error
+        if missing := [claim.name for claim in claims if claim.uid not in answer]:
+            raise FailedError(f"the answer has no entry for {missing[0]}")
+        return [answer[claim.uid] for claim in claims]
 
     async def refusal(self, claim: ClaimName) -> str:
         """Return why a claim is not prepared; empty if it is."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import uuid
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,7 @@ class ForgetsShareIds(Mutant):
         return super().device(uid, {**result, "shareID": None})
 
 
-@fails("DRA44", also=("DRA52", "DRA70", "DRA72", "DRA81"))
+@fails("DRA44", also=("DRA14", "DRA52", "DRA70", "DRA72", "DRA81"))
 class RefusesTheSecondPrepare(Mutant):
     """Takes a claim that it knows for a fault of the kubelet."""
 
@@ -244,3 +245,21 @@ class AsksTheApiServerOnce(Mutant):
     """Refuses a claim at the first error of the API server."""
 
     patience_seconds = 0.0
+
+
+@fails("DRA68")
+class CountsPrepares(Mutant):
+    """Ends a claim at its last unprepare, as if the kubelet called as often for the one as for the other."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.counts: Counter[str] = Counter()
+
+    async def answer(self, claim: ClaimName) -> PreparedClaim:
+        answer = await super().answer(claim)
+        self.counts[claim.uid] += not answer.error
+        return answer
+
+    async def end_of(self, claim: ClaimName) -> str:
+        self.counts[claim.uid] -= 1
+        return "" if self.counts[claim.uid] > 0 else await super().end_of(claim)

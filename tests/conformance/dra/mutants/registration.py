@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from devplug.errors import RemoteError
+from devplug.wire.dra import PREPARE, ClaimName, PreparedClaim
+from devplug.wire.sockets import Binding, unary
 from devplug.wire.values import PluginInfo, RegistrationStatus
 from tests.conformance.dra.mutants import Mutant, fails
 
@@ -122,3 +127,20 @@ class CallsItsSocketAsEverybody(Mutant):
 
     def registration_socket(self) -> Path:
         return self.place.registry / "reg.sock"
+
+
+@fails("DRA14")
+class KeepsAStateForEachVersion(Mutant):
+    """Has no names of requests in v1beta1, which was written first."""
+
+    def service_bindings(self) -> tuple[Binding, ...]:
+        v1beta1 = PREPARE["v1beta1.DRAPlugin"]
+        others = [one for one in super().service_bindings() if one.method != v1beta1]
+        return (*others, unary(v1beta1, self.prepare_nameless))
+
+    async def prepare_nameless(self, claims: Sequence[ClaimName]) -> Mapping[str, PreparedClaim]:
+        answers = await self.prepare(claims)
+        return {
+            uid: replace(one, devices=tuple(replace(device, request_names=()) for device in one.devices))
+            for uid, one in answers.items()
+        }

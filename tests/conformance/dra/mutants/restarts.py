@@ -47,7 +47,7 @@ class CleansUpAtItsEnd(Mutant):
         await super().end()
 
 
-@fails("DRA73", also=("DRA72", "DRA81"))
+@fails("DRA73", also=("DRA33", "DRA72", "DRA81"))
 class KeepsNoState(Mutant):
     """Knows after a restart nothing of what it has prepared."""
 
@@ -187,3 +187,12 @@ class EndsAtGarbage(Mutant):
             server.close()
             for writer in writers:
                 writer.transport.abort()
+
+
+@fails("DRA33")
+class ForgetsWhenItTainted(Mutant):
+    """Takes its start for the time of each taint."""
+
+    def load(self) -> None:
+        super().load()
+        self.taint_times = {}

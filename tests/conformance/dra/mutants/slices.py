@@ -148,7 +148,7 @@ class LeavesOldSlices(Mutant):
         return str(listed["metadata"]["resourceVersion"])
 
 
-@fails("DRA32")
+@fails("DRA32", also=("DRA33",))
 class NumbersDevicesAnew(Mutant):
     """Gives its devices names by a number that goes up with each start."""
 
@@ -160,3 +160,12 @@ class NumbersDevicesAnew(Mutant):
         self.starts = int(counted.read_text()) + 1 if counted.exists() else 1
         counted.write_text(str(self.starts))
         super().load()
+
+
+@fails("DRA34")
+class WritesDroppedFieldsAgain(Mutant):
+    """Compares with what it wants, and not with what the server made of it."""
+
+    async def sync(self) -> str:
+        self.stored.clear()
+        return await super().sync()

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from devplug.conformance.dra.checks import prepare, registration, restarts, slices, unprepare
+from devplug.conformance.dra.checks import (
+    deadlines,
+    health,
+    hostile,
+    prepare,
+    registration,
+    restarts,
+    slices,
+    unprepare,
+)
 from devplug.conformance.verdicts import Check
 
 if TYPE_CHECKING:
@@ -12,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SUBJECTS", "all_driver_checks"]
 
-SUBJECTS: Final = (registration, slices, prepare, unprepare, restarts)
+SUBJECTS: Final = (registration, slices, prepare, deadlines, unprepare, restarts, hostile, health)
 """The files that have checks; every `Check` in them is made."""
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from typing import TYPE_CHECKING
 
 from devplug.conformance.dra.claims import result_of
 from devplug.conformance.dra.slice_rules import Device
-from devplug.conformance.verdicts import MUST, SHOULD, FailedError, SkippedError, check
+from devplug.conformance.verdicts import MUST, FailedError, SkippedError, check
 from devplug.errors import RemoteError
 from devplug.wire.dra import ClaimName
 
@@ -231,26 +230,6 @@ async def answers_every_claim(bed: DriverBed) -> None:
     for what, answer in (("prepare", {*prepared}), ("unprepare", {*unprepared})):
         if answer != {right.uid, missing.uid}:
             raise FailedError(f"{what} of 2 claims is answered with {len(answer)} entries")
-
-
-@check(
-    "DRA51",
-    SHOULD,
-    "A claim is prepared within 5 s.",
-    why="the pod waits that long, and after 45 s the kubelet gives up and comes back a minute later",
-    change="do slow work when devices are found, and not when a pod waits",
-    source="pkg/kubelet/cm/dra/plugin/dra_plugin.go (45 s)",
-    lane="late claims",
-)
-async def prepares_soon(bed: DriverBed) -> str:
-    """Take the time of one prepare."""
-    claim = bed.allocate(*bed.free())
-    begun = time.monotonic()
-    await bed.prepare(claim)
-    seconds = time.monotonic() - begun
-    if seconds > bed.times.quick_claim_limit_seconds:
-        raise FailedError(f"it took {seconds:.1f} s")
-    return f"{1000 * seconds:.0f} ms"
 
 
 @check(

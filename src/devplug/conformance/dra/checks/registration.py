@@ -288,3 +288,35 @@ async def names_its_socket_after_itself(bed: DriverBed) -> str:
     if _info(bed).name not in name:
         raise FailedError(f"it is called {name}")
     return name
+
+
+@check(
+    "DRA14",
+    MUST,
+    "Every announced version prepares a claim alike.",
+    why="an update of the kubelet takes another version, and asks for claims of running pods again",
+    change="let all versions share the work and what is remembered; only share IDs are new in v1",
+    source="pkg/kubelet/apis/dra/v1/api.proto, v1beta1/api.proto",
+    lane="claims",
+)
+async def answers_alike_in_all_versions(bed: DriverBed) -> None:
+    """Have one claim prepared by each version, in both orders, and unprepared by the last."""
+    one = bed.registration
+    known = [word for word in one.info.supported_versions if word in PREPARE] if one.info else []
+    if len(known) < len(PREPARE):
+        raise SkippedError("only one version is announced")
+    seconds = bed.times.claim_limit_seconds
+    for words in (known, known[::-1]):
+        claim = bed.allocate(*bed.free())
+        bed.claims[claim.uid] = claim
+        answers = []
+        async with connected(one.endpoint) as peer:
+            for word in words:
+                try:
+                    found = await peer.call(PREPARE[word], (claim,), timeout_seconds=seconds)
+                except RemoteError as error:
+                    raise FailedError(f"{word}: the answer is {error}") from error
+                answers.append(found.get(claim.uid))
+        if answers[0] is None or answers[0].error or answers[0] != answers[1]:
+            raise FailedError(f"{words[0]} answers {answers[0]}, and {words[1]} answers {answers[1]}")
+        await bed.unprepare(claim, after="prepared by both versions")

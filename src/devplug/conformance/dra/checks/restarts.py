@@ -8,7 +8,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 from devplug.conformance.dra.checks.unprepare import cdi_names
-from devplug.conformance.dra.slice_rules import same_content
+from devplug.conformance.dra.slice_rules import moved_taints, same_content, taint_times
 from devplug.conformance.verdicts import MUST, SHOULD, FailedError, SkippedError, check
 from devplug.k8s.objects import text
 
@@ -25,6 +25,52 @@ async def _restart_kubelet(bed: DriverBed) -> float:
     begun = time.monotonic()
     bed.kubelet.start()
     return begun
+
+
+@check(
+    "DRA32",
+    MUST,
+    "Pools and devices have the same names after a restart of the driver.",
+    why="claims that are allocated name devices that do not exist any more",
+    change="derive names from what the hardware is, and not from the order in which it is found",
+    source="resource.k8s.io/v1 types.go, DeviceRequestAllocationResult",
+    lane="restarts",
+)
+async def keeps_names_over_a_restart(bed: DriverBed) -> None:
+    """End the driver, wipe its slices, start it again and compare."""
+    before = [(one.pool, one.name) for one in bed.devices()]
+    await bed.program.stop(bed.times.end_seconds)
+    bed.wipe()
+    await bed.launch()
+    await bed.wait_ready(bed.times.start_seconds)
+    await bed.kubelet.until(lambda: len(bed.devices()) >= len(before), bed.times.republish_limit_seconds)
+    after = [(one.pool, one.name) for one in bed.devices()]
+    if after != before:
+        changed = sorted({*after} ^ {*before})
+        raise FailedError(f"{changed[0][1]} in pool {changed[0][0]} is there only before, or only after")
+
+
+@check(
+    "DRA33",
+    SHOULD,
+    "timeAdded of a taint stays over a restart of the driver.",
+    why="tolerationSeconds start again with each update of the driver, and pods on a broken device stay",
+    change="read the times from the slices that are there, or keep them in a file",
+    source="pkg/apis/resource/v1/defaults.go; pkg/controller/devicetainteviction",
+    lane="restarts",
+)
+async def keeps_the_time_of_taints_over_a_restart(bed: DriverBed) -> None:
+    """End the driver, start it again after a second, and compare the taints."""
+    before = taint_times(bed.slices())
+    if not before:
+        raise SkippedError("no device has a taint")
+    await bed.program.stop(bed.times.end_seconds)
+    await asyncio.sleep(bed.times.clock_seconds)
+    await bed.launch()
+    await bed.wait_ready(bed.times.start_seconds)
+    await asyncio.sleep(bed.times.settle_seconds)
+    if faults := moved_taints(before, taint_times(bed.slices())):
+        raise FailedError(faults[0])
 
 
 @check(
@@ -288,31 +334,3 @@ async def updates_without_a_gap(bed: DriverBed) -> None:
     await bed.unprepare(claim, after="at the second instance")
     if not before & {text(one, "metadata", "uid") for one in bed.slices()}:
         raise FailedError("the slices were deleted and made anew")
-
-
-@check(
-    "DRA82",
-    MUST,
-    "Garbage on its sockets does a driver no harm.",
-    why="whoever can reach the socket ends it, and with it all claims of the node",
-    change="use a gRPC library, and let errors of one connection end that connection",
-    source="RFC 9113",
-    lane="hostile",
-)
-async def bears_garbage(bed: DriverBed) -> None:
-    """Send bytes that are no HTTP/2 to both sockets, and silence; then have a claim prepared."""
-    one = bed.registration
-    for path in (one.path, one.endpoint):
-        for content in (
-            b"GET / HTTP/1.1\r\n\r\n",
-            b"\x00" * 4096,
-            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\xff\xff\xff",
-        ):
-            try:
-                _, writer = await asyncio.open_unix_connection(path)
-                writer.write(content)
-                await writer.drain()
-                writer.transport.abort()
-            except OSError:
-                continue
-    await bed.check_serves("after garbage")

@@ -180,3 +180,26 @@ async def keeps_to_its_folder(bed: DriverBed) -> None:
         raise FailedError("a file beside the CDI folder was removed or written")
     if not bed.is_alive():
         raise FailedError(f"the driver does not run any more{bed.fate()}")
+
+
+@check(
+    "DRA68",
+    MUST,
+    "One unprepare ends a claim, however often it was prepared.",
+    why="the kubelet prepares again after each of its restarts, and unprepares once; no device gets free",
+    change="do not count prepares; a claim is prepared, or it is not",
+    source="pkg/kubelet/cm/dra/manager.go; google/dranet#33; NVIDIA/k8s-dra-driver-gpu#473",
+    lane="uses",
+)
+async def ends_with_one_unprepare(bed: DriverBed) -> None:
+    """Prepare a claim twice, unprepare it once; nothing is left of it, and the next one gets its device."""
+    before = {*bed.cdi.defined()}
+    (device,) = bed.free()
+    claim = bed.allocate(device)
+    for _ in range(2):
+        await bed.prepare(claim)
+    await bed.unprepare(claim)
+    if left := sorted({*bed.cdi.defined()} - before):
+        raise FailedError(f"{left[0]} is still defined")
+    bed.delete(claim)
+    await bed.prepare(bed.allocate(device), after="for the next claim of the device")
