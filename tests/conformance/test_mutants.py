@@ -13,33 +13,25 @@ from devplug.conformance.checks import all_checks
 from devplug.conformance.runner import ARRIVAL
 from devplug.conformance.verdicts import Check, Outcome, Verdict
 from tests.conformance.mutants import mutants
-from tests.conformance.trials import TIMES, asked_for, lanes_of, side_by_side, told, trial, trial_here
+from tests.conformance.trials import (
+    TIMES,
+    asked_for,
+    has_time,
+    lanes_of,
+    representatives,
+    side_by_side,
+    told,
+    trial,
+    trial_here,
+)
 
 RIGHT: Final = "right"
 MUTANTS: Final = mutants()
 
 
-def representatives() -> frozenset[str]:
-    """Return mutants that fail a check in every lane, so that a lane which sees nothing is seen.
-
-    Taken is, again and again, the one that fails in the most lanes that are left. Of several it is one with
-    no limits shorter than those of all, then the one with the fewest lanes, then the first by name.
-    """
-    lane_of = {one.id: one.lane for one in all_checks()}
-    lanes = {name: {lane_of[id_] for id_ in mutant.fails} for name, mutant in MUTANTS.items()}
-    shorter = {
-        name: sum(seconds < getattr(TIMES, field) for field, seconds in mutant.times.items())
-        for name, mutant in MUTANTS.items()
-    }
-    left = set(lane_of.values())
-    taken: list[str] = []
-    while left:
-        taken.append(min(lanes, key=lambda name: (-len(lanes[name] & left), shorter[name], len(lanes[name]))))
-        left -= lanes[taken[-1]]
-    return frozenset(taken)
-
-
-REPRESENTATIVES: Final = representatives() | {name for name, mutant in MUTANTS.items() if mutant.skips}
+REPRESENTATIVES: Final = representatives(MUTANTS, all_checks(), TIMES) | {
+    name for name, mutant in MUTANTS.items() if mutant.skips
+}
 TIMES_JUDGED: Final = 5
 LANES_ON_SOCKETS: Final = frozenset(
     {ARRIVAL, "registration", "silence", "stream", "streams", "allocate", "again", "latency", "preferred"}
@@ -56,11 +48,8 @@ LATE_BY_ITSELF: Final = frozenset(
 
 
 def is_calm(name: str) -> bool:
-    """Whether a busy machine cannot make a mutant right or wrong: no limit is below 10 s, no pause longer."""
-    times = MUTANTS[name].times.items()
-    return name in LATE_BY_ITSELF or all(
-        seconds >= min(10.0, getattr(TIMES, field)) for field, seconds in times
-    )
+    """Whether a busy machine cannot make a mutant right or wrong."""
+    return name in LATE_BY_ITSELF or has_time(MUTANTS[name], TIMES)
 
 
 def on_this_loop() -> list[str]:

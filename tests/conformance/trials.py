@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import pytest
 
@@ -134,6 +134,43 @@ async def trial_of(
         life.cancel()
         await asyncio.wait([life])
     return verdicts
+
+
+class Faulty(Protocol):
+    """A mutant as it is chosen for a run: by the checks that fail, and by limits of its own."""
+
+    @property
+    def fails(self) -> Sequence[str]:
+        """The checks that have to notice it."""
+
+    @property
+    def times(self) -> Mapping[str, Any]:
+        """Times of its own."""
+
+
+def representatives(mutants: Mapping[str, Faulty], checks: Iterable[Check], limits: Times) -> frozenset[str]:
+    """Return mutants that fail a check in every lane, so that a lane which sees nothing is seen.
+
+    Taken is, again and again, the one that fails in the most lanes that are left. Of several it is one with
+    no limits shorter than those of all, then the one with the fewest lanes, then the first by name.
+    """
+    lane_of = {one.id: one.lane for one in checks}
+    lanes = {name: {lane_of[id_] for id_ in mutant.fails} for name, mutant in mutants.items()}
+    shorter = {
+        name: sum(seconds < getattr(limits, field) for field, seconds in mutant.times.items())
+        for name, mutant in mutants.items()
+    }
+    left = set(lane_of.values())
+    taken: list[str] = []
+    while left:
+        taken.append(min(lanes, key=lambda name: (-len(lanes[name] & left), shorter[name], len(lanes[name]))))
+        left -= lanes[taken[-1]]
+    return frozenset(taken)
+
+
+def has_time(mutant: Faulty, limits: Times) -> bool:
+    """Whether no limit of a mutant's own is below 10 s, and no pause longer than that of all."""
+    return all(seconds >= min(10.0, getattr(limits, field)) for field, seconds in mutant.times.items())
 
 
 def asked_for(request: pytest.FixtureRequest, parameter: str) -> Sequence[Any]:

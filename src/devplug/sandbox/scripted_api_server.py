@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs
 
 from devplug.k8s.objects import Object, maps, text, with_part
+from devplug.linux.notifier import Notifier, within
 from devplug.sandbox.api.kinds import known
 from devplug.sandbox.registry import NAMESPACES, NODES, RESOURCE_SLICES, Registry
 from devplug.sandbox.server.listener import ApiServer
@@ -51,8 +52,8 @@ class ScriptedApiServer:
     def __init__(self, node_name: str, tasks: asyncio.TaskGroup, on_change: Callable[[], None]) -> None:
         self.refuse_code = 0
         """The HTTP status of every answer; 0 to answer rightly."""
-        self.delay_seconds = 0.0
-        """How long each answer is held back."""
+        self._delay_seconds = 0.0
+        self._delay_set = Notifier()
         self.dropped: Sequence[str] = ()
         """The fields of devices in slices that it does not know, and drops."""
         self.requests: list[AnsweredRequest] = []
@@ -66,6 +67,16 @@ class ScriptedApiServer:
         """The text of the administrator's kubeconfig, from the first `start` on."""
         self._registry.create(NAMESPACES, "", {"metadata": {"name": NAMESPACE}})
         self._registry.create(NODES, "", {"metadata": {"name": node_name}})
+
+    @property
+    def delay_seconds(self) -> float:
+        """How long each answer is held back; a change is for requests that wait already, too."""
+        return self._delay_seconds
+
+    @delay_seconds.setter
+    def delay_seconds(self, seconds: float) -> None:
+        self._delay_seconds = seconds
+        self._delay_set.notify()
 
     # ── its life ──
 
@@ -164,7 +175,9 @@ class ScriptedApiServer:
                     self._on_change()
                 await send(message)
 
-            await asyncio.sleep(self.delay_seconds)
+            begun = time.monotonic()
+            while (left := begun + self.delay_seconds - time.monotonic()) > 0:
+                await within(left, self._delay_set.next.wait())
             if self.refuse_code:
                 await _refuse(self.refuse_code, noted)
             elif self.dropped and scope["method"] in {"POST", "PUT"} and "/resourceslices" in path:

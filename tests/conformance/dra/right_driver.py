@@ -342,7 +342,8 @@ class RightDriver:
         await self.service.close(keep_file=True)
 
     def say(self, text: str) -> None:
-        sys.stderr.write(f"{text}\n")
+        with self.place.output_file.open("a") as output:
+            output.write(f"{text}\n")
 
     def exit_code(self) -> int:
         return 0
@@ -359,7 +360,7 @@ def main() -> int:
             Path(os.environ["KUBECONFIG"]),
             os.environ["NODE_NAME"],
             os.environ["POD_UID"],
-            Path("/dev/null"),
+            Path("/dev/stderr"),
         )
         driver = RightDriver(place)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, driver.stopping.set)

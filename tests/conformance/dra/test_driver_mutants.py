@@ -9,10 +9,15 @@ import pytest
 from devplug.conformance.dra.checks import all_driver_checks
 from devplug.conformance.verdicts import Outcome
 from tests.conformance.dra.mutants import mutants
-from tests.conformance.dra.trials import trial
-from tests.conformance.trials import told
+from tests.conformance.dra.trials import TIMES, lanes_of, trial
+from tests.conformance.trials import has_time, representatives, told
 
 MUTANTS: Final = mutants()
+
+BY_DAY: Final = representatives(MUTANTS, all_driver_checks(), TIMES).union(
+    name for name, mutant in MUTANTS.items() if has_time(mutant, TIMES)
+)
+"""The mutants of `make test`: one for each lane, and those that no busy machine makes right or wrong."""
 
 
 def test_every_check_of_a_driver_has_a_mutant_that_fails_it() -> None:
@@ -23,14 +28,17 @@ def test_every_check_of_a_driver_has_a_mutant_that_fails_it() -> None:
 
 @pytest.mark.timeout(300)
 async def test_a_right_driver_passes_every_check() -> None:
-    verdicts = await trial("right")
+    verdicts = await trial("right", all_driver_checks())
     assert {one.outcome for one in verdicts} == {Outcome.PASSED}, told(verdicts)
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("mutant", MUTANTS)
+@pytest.mark.parametrize(
+    "mutant",
+    [pytest.param(name, marks=() if name in BY_DAY else pytest.mark.nightly) for name in MUTANTS],
+)
 async def test_a_driver_fails_exactly_the_checks_of_its_fault(mutant: str) -> None:
-    verdicts = await trial(mutant)
+    verdicts = await trial(mutant, lanes_of(mutant))
     failed = {one.check.id for one in verdicts if one.outcome is Outcome.FAILED}
     fault = MUTANTS[mutant]
     assert {*fault.fails} <= failed <= {*fault.fails, *fault.also}, told(verdicts)

@@ -96,7 +96,7 @@ def lanes_of(name: str) -> Sequence[Check]:
     return [one for one in checks if one.lane in lanes]
 
 
-async def trial(name: str) -> Sequence[Verdict]:
+async def trial(name: str, checks: Sequence[Check]) -> Sequence[Verdict]:
     """Return the verdicts on `right` or a mutant."""
     kind = mutants().get(name, RightDriver)
     times: dict[str, Any] = {**mutants()[name].times} if name in mutants() else {}
@@ -107,4 +107,4 @@ async def trial(name: str) -> Sequence[Verdict]:
             return InProcess(kind(place), tasks)
 
         run = DriverRun(launch, replace(TIMES, **times), scripted_api_server)
-        return await judge_run(run, lanes_of(name), jobs=4)
+        return await judge_run(run, checks, jobs=4)

@@ -43,7 +43,7 @@ class ClusterApi(Protocol):
     refuse_code: int
     """The HTTP status of every answer; 0 to answer rightly."""
     delay_seconds: float
-    """How long each answer is held back."""
+    """How long each answer is held back; a change is for requests that wait already, too."""
     dropped: Sequence[str]
     """The fields of devices in slices that it does not know, and drops."""
     kubeconfig: str
