@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from devplug.conformance.checks import all_checks
 from devplug.conformance.dra.checks import all_driver_checks
-from devplug.conformance.page import FAULTS, driver_part, page
+from devplug.conformance.faults import DRIVER_FAULTS, FAULTS
+from devplug.conformance.page import driver_part, page
 from devplug.conformance.reports import (
     closing_line,
     explanation,
@@ -175,7 +176,7 @@ def test_every_check_explains_itself(one: Check) -> None:
 
 
 def test_the_committed_page_is_that_of_the_registry() -> None:
-    made = page(all_checks(), FAULTS) + driver_part(all_driver_checks())
+    made = page(all_checks(), FAULTS) + driver_part(all_driver_checks(), DRIVER_FAULTS)
     assert (ROOT / "docs" / "checks.md").read_text() == made, "run: make pages"
 
 
@@ -188,10 +189,15 @@ def test_the_catalogue_of_faults_has_no_gap() -> None:
 
 
 def test_every_fault_names_checks_that_exist_or_why_there_is_none() -> None:
-    ids = {one.id for one in all_checks()}
-    for fault in FAULTS:
+    ids = {one.id for one in (*all_checks(), *all_driver_checks())}
+    for fault in (*FAULTS, *DRIVER_FAULTS):
         assert set(fault.checks) <= ids, fault
         assert bool(fault.checks) != bool(fault.why_not), fault
+
+
+def test_every_check_of_drivers_tries_a_fault_of_the_catalogue() -> None:
+    assert {id_ for fault in DRIVER_FAULTS for id_ in fault.checks} == {one.id for one in all_driver_checks()}
+    assert len({fault.number for fault in DRIVER_FAULTS}) == len(DRIVER_FAULTS)
 
 
 def test_the_suite_on_the_page_on_judging_passes(tmp_path: Path) -> None:
