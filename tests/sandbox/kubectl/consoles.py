@@ -22,7 +22,7 @@ from typing import Final
 __all__ = ["Player", "Step", "is_told", "steps_of"]
 
 FENCE: Final = re.compile(r"^( *)```console *([^\n]*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
-PATIENCE_SECONDS: Final = 40.0
+PATIENCE_SECONDS: Final = 90.0
 _LOOK_SECONDS: Final = 0.05
 
 _VARIES: Final = (

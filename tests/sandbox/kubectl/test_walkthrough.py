@@ -1,4 +1,4 @@
-"""The commands of docs/sandbox.md and docs/tutorial-dra.md do what the pages say, with a real kubectl."""
+"""The commands of the pages on the sandbox and on DRA do what the pages say, with a real kubectl."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BIN = Path(sysconfig.get_path("scripts"))
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
-@pytest.mark.parametrize("page", ["sandbox.md", "tutorial-dra.md"])
+@pytest.mark.parametrize("page", ["sandbox.md", "tutorial-dra.md", "device-plugin-to-dra.md"])
 def test_every_command_of_a_walkthrough_does_what_the_page_says(page: str, tmp_path: Path) -> None:
     if "dra" in page:
         pytest.importorskip("cel_expr_python", reason="there is no wheel for this machine")

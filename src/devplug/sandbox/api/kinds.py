@@ -233,6 +233,20 @@ REFUSED: Final = (
     _refused("secrets", "Secret", "", instead=_OF_CLUSTER),
     _refused("services", "Service", "", "svc", instead=_OF_CLUSTER),
     _refused(
+        "validatingadmissionpolicies",
+        "ValidatingAdmissionPolicy",
+        "admissionregistration.k8s.io",
+        instead=_OF_CLUSTER,
+        namespaced=False,
+    ),
+    _refused(
+        "validatingadmissionpolicybindings",
+        "ValidatingAdmissionPolicyBinding",
+        "admissionregistration.k8s.io",
+        instead=_OF_CLUSTER,
+        namespaced=False,
+    ),
+    _refused(
         "customresourcedefinitions",
         "CustomResourceDefinition",
         "apiextensions.k8s.io",
@@ -247,6 +261,7 @@ REFUSED: Final = (
     _refused("statefulsets", "StatefulSet", "apps", "sts", instead=_OF_TEMPLATE),
     _refused("cronjobs", "CronJob", "batch", "cj", instead=_OF_TEMPLATE),
     _refused("jobs", "Job", "batch", instead=_OF_TEMPLATE),
+    _refused("networkpolicies", "NetworkPolicy", "networking.k8s.io", "netpol", instead=_OF_CLUSTER),
     _refused("runtimeclasses", "RuntimeClass", "node.k8s.io", instead=_OF_CLUSTER, namespaced=False),
     _refused(
         "priorityclasses",
