@@ -220,6 +220,19 @@ async def test_the_folder_is_below_the_kubelets_root_if_a_flag_says_so_whatever_
             await all_registered(kubelet)
 
 
+def test_a_driver_without_an_account_for_the_cluster_says_what_the_pod_lacks(plugin_dir: Path) -> None:
+    pytest.importorskip("lightkube", reason="needs the extra [k8s]: pip install 'devplug[k8s]'")
+    file = plugin_dir.parent / "claims.yaml"
+    file.write_text(
+        "{version: 1, driver: d.example.com, resources: "
+        "[{name: example.com/a, serve: dra, discover: {static: {ids: [a]}}}]}"
+    )
+    (plugin_dir.parent / "plugins_registry").mkdir()
+    with started("run", "-c", file, "--kubelet-root", plugin_dir.parent, KUBECONFIG="") as daemon:
+        said = said_until(daemon, "cannot publish slices")
+    assert "no ServiceAccount is mounted and KUBECONFIG is not set" in said
+
+
 async def test_without_a_kubelet_it_waits_and_says_so_once(short_dir: Path) -> None:
     folder = short_dir / "later"
 

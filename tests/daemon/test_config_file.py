@@ -94,7 +94,9 @@ async def test_a_removed_resource_stays_with_its_devices_unhealthy_while_a_pod_h
         assert {one.resource_name for one in serving.plugins} == {"example.com/a", "example.com/b"}
         edit(file, A, B)
         await kubelet.wait(lambda: kubelet.allocatable().get("example.com/b") == 1)
-    assert "containers hold devices of a resource that the file does not serve this way" in caplog.text
+    assert (
+        "containers hold devices of a resource that the file does not serve this way any more" in caplog.text
+    )
 
 
 @pytest.mark.parametrize(

@@ -207,7 +207,7 @@ async def test_a_listener_that_ends_at_once_leaves_the_socket_that_took_its_plac
 
 async def test_a_folder_that_is_not_there_is_named(short_dir: Path) -> None:
     folder = short_dir / "missing"
-    with pytest.raises(KubeletError, match=f"^cannot listen in {folder}: the folder does not exist$"):
+    with pytest.raises(KubeletError, match=f"^cannot listen in {folder}: the folder does not exist; mount"):
         await Listener(folder / "p.sock", ()).bind()
 
 

@@ -78,16 +78,17 @@ def mounted_account(folder: Path, rights: str) -> Account:
     Imports lightkube, which takes a fifth of a second. Raises `ClusterError`; `rights` are named in its text
     if there is no account.
     """
-    _need_lightkube()
-    import lightkube
-
     kubeconfig = os.environ.get(KUBECONFIG_VARIABLE)
     is_mounted = (folder / "token").exists()
-    if not is_mounted and not kubeconfig:
+    # First this: a daemon without an account has no OpenSSL, and so cannot import lightkube.
+    if find_spec("lightkube") is not None and not is_mounted and not kubeconfig:
         raise ClusterError(
             f"no ServiceAccount is mounted and {KUBECONFIG_VARIABLE} is not set; give the pod a "
             f"ServiceAccount that may {rights}"
         )
+    _need_lightkube()
+    import lightkube
+
     try:
         if is_mounted:
             config = lightkube.KubeConfig.from_service_account(folder)

@@ -56,7 +56,9 @@ def socket_identity(path: Path) -> SocketIdentity | None:
 def why_not(folder: Path) -> str:
     """Return why no socket can be made in a folder."""
     if not folder.is_dir():
-        return "the folder does not exist"
+        return (
+            "the folder does not exist; mount it from the machine, or name the kubelet's with --kubelet-root"
+        )
     if not os.access(folder, os.W_OK | os.X_OK):
-        return "no right to write there"
+        return "no right to write there; run as uid 0, or mount it writable"
     return "the system refused (see its log)"
