@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from devplug.k8s.client import CLAIM_TEMPLATES, CLAIMS, DEVICE_CLASSES, EVENTS, NODES, PODS, SLICES
 from devplug.k8s.errors import ClusterError, NotThereError
 from devplug.k8s.objects import fields, maps, text
-from devplug.monitor.why.evidence import ClaimObjects, Evidence
+from devplug.monitor.why.evidence import ClaimObjects, Evidence, asks_for_claims
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
@@ -57,7 +57,7 @@ async def evidence_on(
         nodes = None if pod is None else tasks.create_task(_allowed(server.list(NODES)))
         where = namespace if pod is None else ""
         pods = tasks.create_task(_allowed(server.list(PODS, namespace=where)))
-        has_claims = pod is not None and maps(pod, "spec", "resourceClaims")
+        has_claims = pod is not None and asks_for_claims(pod)
         claims = tasks.create_task(_claim_objects(server, namespace)) if has_claims else None
     answers = [one.result() for one in (events, nodes, pods) if one is not None]
     of_claims, unread = (None, ()) if claims is None else claims.result()

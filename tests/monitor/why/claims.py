@@ -6,14 +6,14 @@ from typing import Any
 
 from tests.monitor.why.pods import unschedulable
 
-__all__ = ["CLASS", "DRIVER", "asking", "claim", "gpus", "holding", "slice_on"]
+__all__ = ["CLASS", "DRIVER", "NO_DEVICES", "asking", "claim", "gpus", "holding", "slice_on"]
 
 DRIVER = "gpu.example.com"
 NO_DEVICES = (
     "0/1 nodes are available: 1 cannot allocate all claims. still not schedulable, preemption: "
     "0/1 nodes are available: 1 Preemption is not helpful for scheduling."
 )
-CLASS = {
+CLASS: dict[str, Any] = {
     "metadata": {"name": DRIVER},
     "spec": {"selectors": [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]},
 }

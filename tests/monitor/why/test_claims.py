@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from devplug.monitor.why.evidence import Actor, ClaimObjects, Diagnosis, State
-from tests.monitor.why.claims import CLASS, DRIVER, asking, claim, gpus, holding, slice_on
-from tests.monitor.why.pods import event, judged, node
+from tests.monitor.why.claims import CLASS, DRIVER, NO_DEVICES, asking, claim, gpus, holding, slice_on
+from tests.monitor.why.pods import RESOURCE, event, judged, node, unschedulable
 
 pytest.importorskip("cel_expr_python", reason="needs the extra [dra]: pip install 'devplug[dra]'")
 
@@ -95,9 +95,56 @@ def test_a_driver_that_lists_no_devices_is_named() -> None:
     assert fact in asked(None, claim(), slices=()).facts
 
 
-def test_a_class_that_is_missing_is_named() -> None:
-    fact = f"there is no DeviceClass {DRIVER}, which gpu names"
-    assert fact in asked(None, claim(), classes=()).facts
+def test_a_class_that_is_missing_is_named_and_so_are_those_that_are_there() -> None:
+    other = {**CLASS, "metadata": {"name": "other.example.com"}}
+    result = asked(None, claim(), classes=(other,))
+    assert f"there is no DeviceClass {DRIVER}, which gpu names" in result.facts
+    assert result.advice == (f"create the DeviceClass {DRIVER}, or name another one: other.example.com",)
+
+
+def limited(count: int) -> dict[str, Any]:
+    """A pod with limits of a resource that a DeviceClass serves, and what the scheduler says of it (D91)."""
+    pod = unschedulable(NO_DEVICES, resource="example.com/gpu", count=count)
+    resources = pod["spec"]["containers"][0]["resources"]
+    resources["requests"] = resources["limits"]  # as the API server fills them in
+    return pod
+
+
+SERVING = {**CLASS, "spec": {**CLASS["spec"], "extendedResourceName": "example.com/gpu"}}
+
+
+def test_limits_that_a_class_serves_are_looked_at_as_the_claim_that_the_scheduler_would_make() -> None:
+    result = asked(
+        limited(3), holding("theirs", "gpu-0"), classes=(SERVING,), slices=(slice_on("worker-0", *gpus(3)),)
+    )
+    assert result.because == "worker-0, the only node that it may go to, lacks devices for its claims"
+    assert result.advice[0].startswith("free claim other/theirs")
+    assert result.claims is not None
+    assert {row[0] for row in result.claims.rows()} == {"default/<extended-resources>"}
+
+
+def test_limits_that_a_class_serves_and_that_could_be_met_by_now_are_said_to_be_tried_again() -> None:
+    result = asked(limited(1), classes=(SERVING,))
+    assert result.because.startswith("there are devices for its claims on worker-0 by now")
+
+
+def test_limits_that_a_device_plugin_serves_somewhere_are_counted() -> None:
+    result = asked(
+        unschedulable(NO_DEVICES, resource=RESOURCE, count=3),
+        classes=({**CLASS, "spec": {**CLASS["spec"], "extendedResourceName": RESOURCE}},),
+    )
+    assert f"asks for 3 of {RESOURCE}, and no node that it may go to has more than 2" in result.because
+
+
+def test_a_pod_with_claims_that_is_not_deleted_waits_for_its_driver_too() -> None:
+    pod = asking()
+    pod["metadata"]["deletionTimestamp"] = "2026-11-21T00:00:00Z"
+    pod["spec"]["nodeName"] = "worker-0"
+    result = asked(pod, claim())
+    assert result.state is State.TERMINATING
+    assert "its claims are released" in result.because
+    assert "DRA driver of its claims runs on worker-0" in result.advice[0]
+    assert result.facts == ()
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from devplug.k8s.objects import Object, maps, text, texts
+from devplug.k8s.objects import Object, fields, maps, text, texts
 from devplug.monitor.why.evidence import nearest, some, why_unfit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from devplug.dra.changes import Question
     from devplug.dra.explanation import Explanation
@@ -35,6 +35,8 @@ class ClaimsView:
     advice: tuple[str, ...] = ()
     explanation: Explanation | None = None
     """None if the devices were not looked at."""
+    resources: frozenset[str] = frozenset()
+    """The extended resources among them: a DeviceClass serves them, so no node counts them."""
 
     def rows(self) -> list[tuple[str, ...]]:
         """Return the rows of the table `CLAIM_COLUMNS`: one for each request and reason."""
@@ -110,6 +112,8 @@ def claims_view(evidence: Evidence, pod: Object, found: ClaimObjects) -> ClaimsV
             advice=("delete the pods that use the claim, and create it again when it is gone",),
         )
     mine = [known[name] for name in claim_names(pod).values() if name is not None]
+    resources, extended = _extended(evidence, pod, found)
+    mine += extended
     elsewhere = tuple(_elsewhere(evidence, pod, mine))
     if all(one.allocation is not None for one in mine):
         advice = ("delete the pods that use the claim there, or let the pod go to that node",)
@@ -117,10 +121,30 @@ def claims_view(evidence: Evidence, pod: Object, found: ClaimObjects) -> ClaimsV
     if found.classes is None or found.slices is None or evidence.nodes is None:
         return ClaimsView("; ".join(elsewhere))
     try:
-        return _devices_view(evidence, pod, mine, found, elsewhere)
+        return replace(_devices_view(evidence, pod, mine, found, elsewhere), resources=resources)
     except MissingCelError as error:
         because = "its claims have no devices yet, and which they could have cannot be told here"
         return ClaimsView("; ".join((because, *elsewhere)), advice=(str(error),))
+
+
+def _extended(evidence: Evidence, pod: Object, found: ClaimObjects) -> tuple[frozenset[str], list[Claim]]:
+    """Return the extended resources that a class serves and no node counts, and their claim (D91)."""
+    from devplug.dra.extended_resources import IN_MEMORY, ExtendedClasses, extended_claim, extended_requests
+    from devplug.dra.objects import Claim, DeviceClass
+
+    classes = ExtendedClasses(map(DeviceClass.of, found.classes or ()))
+    counted = {
+        name
+        for node in evidence.nodes or ()
+        for name, amount in texts(node, "status", "allocatable").items()
+        if amount != "0"
+    }
+    names = frozenset(classes.asked(fields(pod, "spec")).keys() - counted)
+    if not names:
+        return names, []
+    made = extended_claim(pod, extended_requests(fields(pod, "spec"), names, classes).requests)
+    made["metadata"] |= {"name": IN_MEMORY, "namespace": evidence.namespace}
+    return names, [Claim.of(made)]
 
 
 def _absent(
@@ -181,13 +205,18 @@ def _devices_view(
         because = f"{question.nodes[0].name}, the only node that it may go to, lacks devices for its claims"
     elif not open_nodes:
         because = "no node is open to it"
-    return ClaimsView("; ".join((because, *elsewhere)), tuple(facts), tuple(_advice(explained)), explained)
+    wanted = {what.device_class for one in mine for r in one.requests for what in r.alternatives}
+    advice = _advice(explained, sorted(wanted - question.classes.keys()), question.classes)
+    return ClaimsView("; ".join((because, *elsewhere)), tuple(facts), tuple(advice), explained)
 
 
-def _advice(explained: Explanation) -> Iterator[str]:
+def _advice(explained: Explanation, not_there: Sequence[str], there: Iterable[str]) -> Iterator[str]:
     """Yield the changes that are enough; where not everything was tried, no more is said than was seen."""
     changes, stopped = [one.text for one in explained.changes], explained.stopped
-    if not changes:
+    if not changes and not_there:
+        hint = f", or name another one: {some(sorted(there), _MOST_CHANGES)}" if there else ""
+        yield f"create the DeviceClass {some(not_there)}{hint}"
+    elif not changes:
         nothing = f"{stopped}, and found no change in its claims that is enough" if stopped else ""
         nothing = nothing or "nothing that can be changed in its claims is enough"
         yield f"{nothing}: add devices, or mend their driver"

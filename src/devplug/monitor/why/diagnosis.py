@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from devplug.k8s.objects import Object, fields, text, whole
+from devplug.k8s.objects import Object, fields, maps, text, whole
 from devplug.k8s.pod_requests import device_counts, device_requests
 from devplug.monitor.cluster_view import device_statuses, is_ready
 from devplug.monitor.why.evidence import (
@@ -18,6 +18,7 @@ from devplug.monitor.why.evidence import (
     condition,
     container_statuses,
     last_event,
+    leaving,
     nearest,
     some,
 )
@@ -155,8 +156,9 @@ def _placed(evidence: Evidence, pod: Object) -> Diagnosis:
         if waiting and text(waiting, "reason") not in _AT_WORK:
             return _of_waiting(evidence, pod, status, waiting)
     if text(pod, "metadata", "deletionTimestamp"):
-        because = "it is being deleted; its devices come free when its containers have ended"
-        return _diagnosis(evidence, State.TERMINATING, Actor.NOBODY, because, facts=_devices(pod))
+        because, steps = leaving(pod)
+        facts = _devices(pod)
+        return _diagnosis(evidence, State.TERMINATING, Actor.NOBODY, because, facts=facts, advice=steps)
     if text(pod, "status", "phase") == "Running":
         return _running(evidence, pod)
     return _starting(evidence, pod)
@@ -340,7 +342,7 @@ def _devices(pod: Object) -> list[str]:
     """Return which devices each container holds, or why that is not known."""
     asked = device_requests(pod)
     if not asked:
-        return ["it asks for no devices"]
+        return [] if maps(pod, "spec", "resourceClaims") else ["it asks for no devices"]
     holdings = [
         f"container {container} holds {some([one.id for one in devices], 20)} of {resource}"
         for (container, resource), devices in sorted(device_statuses(pod).items())

@@ -20,21 +20,27 @@ if TYPE_CHECKING:
     from devplug.status import NodeStatus
 
 __all__ = [
+    "NO_DEVICES",
     "Actor",
     "ClaimObjects",
     "Diagnosis",
     "Evidence",
     "State",
+    "asks_for_claims",
     "condition",
     "container_statuses",
     "held_by",
     "last_event",
+    "leaving",
     "nearest",
     "some",
     "why_unfit",
 ]
 
 _MOST_NAMED: Final = 5
+NO_DEVICES: Final = "cannot allocate all claims"
+"""All that the scheduler says of claims without devices (SP/dynamicresources.go)."""
+
 _BLOCKING: Final = {"NoSchedule", "NoExecute"}
 
 
@@ -219,6 +225,26 @@ def some(names: Sequence[str], limit: int = _MOST_NAMED) -> str:
 def held_by(pods: dict[str, int]) -> str:
     """Return who asks for how many, as in `default/a (2) and default/b (1)`."""
     return some([f"{name} ({number})" for name, number in sorted(pods.items(), key=lambda one: -one[1])])
+
+
+def asks_for_claims(pod: Object) -> bool:
+    """Whether a pod has claims, or the scheduler could not make one for its extended resources (D91)."""
+    said = text(condition(pod, "PodScheduled"), "message")
+    return bool(maps(pod, "spec", "resourceClaims")) or NO_DEVICES in said
+
+
+def leaving(pod: Object) -> tuple[str, tuple[str, ...]]:
+    """Return what a pod that is being deleted waits for, and what to do if that never comes.
+
+    Its claims are released before it is gone, which is tried again for ever and without an event (D27).
+    """
+    if not (maps(pod, "spec", "resourceClaims") or fields(pod, "status", "extendedResourceClaimStatus")):
+        return "it is being deleted; its devices come free when its containers have ended", ()
+    node = text(pod, "spec", "nodeName")
+    return (
+        "it is being deleted, and stays until its containers have ended and its claims are released",
+        (f"if it stays so, see whether the DRA driver of its claims runs on {node}, and what its log says",),
+    )
 
 
 def why_unfit(pod: Object, node: Object) -> str:

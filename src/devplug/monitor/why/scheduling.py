@@ -14,6 +14,7 @@ from devplug.k8s.pod_requests import device_requests, devices_by_container
 from devplug.monitor.cluster_view import NodeCount, holder_name, node_counts
 from devplug.monitor.why.claims_view import claims_view
 from devplug.monitor.why.evidence import (
+    NO_DEVICES,
     Actor,
     Diagnosis,
     State,
@@ -46,7 +47,7 @@ _ADVICE: Final = {
     "free ports": "another pod has the host port; ask for another one",
     "topology spread": "its topologySpreadConstraints leave no node; loosen them",
     "volume": "its volume is bound to other nodes; see kubectl describe pvc",
-    "cannot allocate all claims": "see its claims: kubectl describe resourceclaim",
+    NO_DEVICES: "see its claims: kubectl describe resourceclaim",
 }
 """What to do about reasons other than devices, by a part of the scheduler's words (scheduler/framework)."""
 
@@ -180,7 +181,7 @@ def unscheduled(evidence: Evidence, pod: Object) -> Diagnosis:
     view = None if evidence.claims is None else claims_view(evidence, pod, evidence.claims)
     if view is not None and view.because:
         return _of_claims(evidence, view, message)
-    if view is not None and view.explanation is not None and not device_requests(pod):
+    if view is not None and view.explanation is not None and device_requests(pod).keys() <= view.resources:
         because = f"there are devices for its claims on {some(view.explanation.fits)}"
         others = [one for one in _others(message) if "claim" not in one]
         if others:
