@@ -245,6 +245,10 @@ def test_an_unknown_key_is_told_the_known_one(rest: str, message: str) -> None:
         ("path: /dev/x, static: {ids: [a]}", "discover: has path and static; write only one of them"),
         ("paths: /dev/x", "discover.paths: unknown key; did you mean path?"),
         ("udev: {}", "discover.udev: unknown key; write discover.sysfs"),
+        (
+            "usb: {name: x}",  # which is a key in another place
+            "discover.usb.name: unknown key; known here: vendor, product, serial, interfaceClass",
+        ),
         ("path: []", "discover.path: is an empty list; write at least one item"),
         (
             "path: {exclude: [/dev/x]}",
@@ -321,8 +325,8 @@ def test_a_resource_that_cannot_be_served_so_is_told_why(keys: str, wrong: str) 
         (
             "expose: {annotations: {a.b/c: x}}",
             (
-                "expose.annotations: a CDI file, by which claims reach containers, has no annotations; leave "
-                "them out"
+                "expose.annotations: with serve: dra devices reach containers by CDI, which has no "
+                "annotations; leave them out"
             ),
         ),
     ],

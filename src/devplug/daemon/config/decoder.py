@@ -189,7 +189,7 @@ class _Decoder:
         if meant := nearest(key, fields):
             return f"unknown key; did you mean {meant}?"
         places = _places_of(self._wanted)
-        if meant := nearest(key, places):
+        if (meant := nearest(key, places)) and places[meant] != key:
             return f"unknown key; did you mean {places[meant]}?"
         return f"unknown key; known here: {', '.join(fields)}"
 

@@ -248,7 +248,7 @@ def _serve_findings(resource: Resource, at: Keys, driver: str | None) -> Iterato
     if resource.when_none == "wait":
         yield Finding((*at, "whenNone"), "wait is for device plugins; with serve: dra write empty or fail")
     if resource.expose.annotations:
-        message = "a CDI file, by which claims reach containers, has no annotations; leave them out"
+        message = "with serve: dra devices reach containers by CDI, which has no annotations; leave them out"
         yield Finding((*at, "expose", "annotations"), message)
 
 
