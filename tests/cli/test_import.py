@@ -48,7 +48,7 @@ def test_where_nothing_is_left_nothing_is_printed(tmp_path: Path) -> None:
     ran = imported(file_with(tmp_path, NOTHING))
     assert ran.return_value == 1
     assert ran.stdout == ""
-    assert ran.stderr.endswith("nothing of it could be translated\n")
+    assert ran.stderr.endswith("no part of it could be translated\n")
 
 
 def test_json_has_the_configuration_and_the_problems() -> None:

@@ -224,7 +224,7 @@ def test_the_folder_may_be_named_by_the_environment(short_dir: Path) -> None:
         ),
         (["--image", "x="], "--image takes NAME=COMMAND"),
         (["--image", "x='a"], "No closing quotation"),
-        (["--tls-cert", "/dev/null"], "--tls-cert and --tls-key belong together"),
+        (["--tls-cert", "/dev/null"], "--tls-cert and --tls-key need each other; give both"),
         (["--tls-cert", "/nowhere", "--tls-key", "/dev/null"], "cannot read /nowhere: No such file"),
         (["--policy", "strict"], "'strict' is not one of"),
         (["--nodes", "0"], "not in the range"),

@@ -176,7 +176,7 @@ def test_a_program_ends_with_its_sandbox(short_dir: Path, number: signal.Signals
         with started(*command) as process:
             said_until(process, "ready", on_error=False)
             up.send_signal(number)
-            said_until(process, "the sandbox has ended, so the program is ended too")
+            said_until(process, "the sandbox has ended, and its program was stopped with it")
             assert ended(process) == 7
 
 

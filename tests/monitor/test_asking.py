@@ -354,7 +354,7 @@ def test_without_the_extra_both_commands_say_what_to_install_and_end_with_2(word
         (["a/"], "name a pod"),
         (["x", "--dir", "/nowhere"], "no sandbox is up in /nowhere; start one: devplug sandbox up"),
         (["devices", "--nodes", "--pods"], "both tables are shown without --nodes and --pods"),
-        (["devices", "-o", "csv"], "one CSV holds one table: add --nodes or --pods"),
+        (["devices", "-o", "csv"], "-o csv prints one table; choose it with --nodes or --pods"),
     ],
 )
 def test_bad_input_says_what_to_write(words: list[str], said: str) -> None:

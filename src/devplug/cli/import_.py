@@ -63,7 +63,7 @@ def _print_problems(found: Translation, name: str) -> None:
         place = ":".join([name, *(str(number) for number in (problem.line, problem.column) if number)])
         click.echo(f"{place}: {remark.grade.value}: {problem}", err=True)
     if found.config is None:
-        click.echo(f"{name}: nothing of it could be translated", err=True)
+        click.echo(f"{name}: no part of it could be translated", err=True)
 
 
 def _facts(found: Translation) -> Value:

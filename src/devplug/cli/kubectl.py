@@ -85,7 +85,7 @@ def devices_command(
     if only_nodes and only_pods:
         raise click.UsageError("both tables are shown without --nodes and --pods; write one of them at most")
     if output == "csv" and not only_nodes and not only_pods:
-        raise click.UsageError("one CSV holds one table: add --nodes or --pods")
+        raise click.UsageError("-o csv prints one table; choose it with --nodes or --pods")
     return devices(
         namespace="" if is_everywhere else namespace,
         labels=labels,

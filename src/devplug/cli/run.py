@@ -66,7 +66,7 @@ def run(
     if fault := _folder_fault(plugin_dir):
         say(f"devplug: {fault}")
         return BAD_INPUT
-    needs_api = "--kube-events" if kube_events else "serve: dra" if config.driver else ""
+    needs_api = "--kube-events" if kube_events else "driver in the configuration" if config.driver else ""
     if needs_api and find_spec("lightkube") is None:
         say(f"devplug: {needs_api} needs lightkube; install devplug[k8s]")
         return BAD_INPUT

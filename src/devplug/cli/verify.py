@@ -115,7 +115,9 @@ def subject_of(
     """
     variables = variables_of(environment)
     if bool(unplug) != bool(replug):
-        raise click.UsageError("--unplug and --replug belong together: what is taken away has to come back")
+        raise click.UsageError(
+            "--unplug and --replug need each other; give both, so that the device comes back"
+        )
     return Subject(
         tuple(command),
         variables,
@@ -214,8 +216,8 @@ def _advise(subject: Subject) -> None:
     """Say how a plugin finds the folder, if this one seems not to have found it."""
     if subject.command and not any("{dir}" in word for word in subject.command):
         click.echo(
-            "devplug: nothing in the command says {dir}, and this user may not mount: put {dir} where the "
-            "command takes the plugin folder, or into --env NAME={dir}, or run this as root",
+            "devplug: the plugin was not told its folder, and this user may not mount one for it; write "
+            "{dir} where the command takes the folder, or --env NAME={dir}, or run this as root",
             err=True,
         )
 

@@ -119,7 +119,9 @@ def verify_command(
     if bool(command) == (attach is not None):
         raise click.UsageError("name either a COMMAND after --, or a socket with --attach")
     if attach is not None and not Path(attach).is_socket():
-        raise click.UsageError(f"{attach} is no socket; those of plugins are beside kubelet.sock")
+        raise click.UsageError(
+            f"{attach} is not a socket; a plugin has its socket in the folder of kubelet.sock"
+        )
     if dra:
         return verify.verify_driver(
             command, checks, environment=environment, quick=quick, jobs=jobs, output=output, color=color

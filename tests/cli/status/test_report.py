@@ -220,8 +220,8 @@ def test_a_sandbox_that_is_not_up_is_named(tmp_path: Path, capsys: pytest.Captur
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--dir", "/x", "--kubelet-root", "/y"), "--dir is for a sandbox"),
-        (("--node", "worker-0"), "--node is for the nodes of a sandbox"),
+        (("--dir", "/x", "--kubelet-root", "/y"), "--dir names a sandbox"),
+        (("--node", "worker-0"), "--node needs --dir"),
         (("-w", "-o", "csv"), "CSV cannot show changes"),
     ],
 )

@@ -192,7 +192,7 @@ def _up(
     from devplug.sandbox.settings import SandboxSettings
 
     if (tls_cert is None) != (tls_key is None):
-        raise click.UsageError("--tls-cert and --tls-key belong together")
+        raise click.UsageError("--tls-cert and --tls-key need each other; give both")
     settings = SandboxSettings(
         folder=place_of(folder).folder,
         nodes=nodes,

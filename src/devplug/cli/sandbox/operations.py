@@ -54,7 +54,7 @@ def unplug(place: SandboxDir, names: Sequence[str]) -> int:
         for name in found:
             click.echo(name)
         if not found:
-            click.echo("devplug: nothing is plugged in; devplug sandbox plug NAME does it", err=True)
+            click.echo("devplug: no device is plugged in; plug one in: devplug sandbox plug NAME", err=True)
         return OK
     removed = entries(client.operate("POST", "devices", "unplug", names=list(names)), "names")
     for name in names:

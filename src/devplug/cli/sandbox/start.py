@@ -171,7 +171,7 @@ async def _end_with(child: asyncio.subprocess.Process, until: Coroutine[None, No
         ended, over = group.create_task(child.wait()), group.create_task(until)
         await asyncio.wait((ended, over), return_when=asyncio.FIRST_COMPLETED)
         if not ended.done():
-            click.echo("devplug: the sandbox has ended, so the program is ended too", err=True)
+            click.echo("devplug: the sandbox has ended, and its program was stopped with it", err=True)
             signal_group(child.pid, signal.SIGTERM)
             await asyncio.wait((ended,), timeout=_GRACE_SECONDS)
             signal_group(child.pid, signal.SIGKILL)

@@ -120,13 +120,13 @@ def chosen_folders(
     is_sandbox = folder_source is ParameterSource.COMMANDLINE
     if is_machine and is_sandbox:
         raise click.UsageError(
-            "--dir is for a sandbox, --kubelet-root and --plugin-dir are for a machine; write one"
+            "--dir names a sandbox, --kubelet-root and --plugin-dir name a machine's folder; give one"
         )
     is_inside = ParameterSource.ENVIRONMENT in {root_source, dir_source} and not names
     if folder and not is_machine and (is_sandbox or not is_inside):
         return sandbox_folders(folder, names), not names
     if names:
-        raise click.UsageError("--node is for the nodes of a sandbox; say of which one with --dir")
+        raise click.UsageError("--node needs --dir, which names the sandbox that has the node")
     return [machine_folders(kubelet_root, plugin_folder(context, kubelet_root, plugin_dir))], False
 
 
