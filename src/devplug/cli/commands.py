@@ -5,7 +5,16 @@ from __future__ import annotations
 import click
 
 from devplug import __version__
-from devplug.cli.options import color, kubelet_root, output, place_of, plugin_dir, plugin_folder, sandbox_dir
+from devplug.cli.options import (
+    color,
+    kubelet_root,
+    output,
+    output_option,
+    place_of,
+    plugin_dir,
+    plugin_folder,
+    sandbox_dir,
+)
 from devplug.cli.startup import LazyCommands
 
 __all__ = ["commands"]
@@ -126,15 +135,7 @@ def _discover(*, is_all: bool, is_proposal: bool, output: str, color: str) -> in
 
 
 @commands.command("demo", epilog=_EPILOG_DEMO)
-@click.option(
-    "-o",
-    "--output",
-    envvar="DEVPLUG_OUTPUT",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="Text for people, or one JSON object for programs.",
-)
+@output_option("Text for people, or one JSON object for programs.", "table", "json")
 @color
 def _demo(output: str, color: str) -> int:
     """Show this machine's devices in pods: without a cluster, and without root where that is possible.

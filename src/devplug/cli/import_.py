@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from devplug.cli.exits import FAILED, OK
+from devplug.cli.options import output_option
 
 if TYPE_CHECKING:
     from devplug.daemon.importers.peer_file import Peer
@@ -97,14 +98,8 @@ def _facts(found: Translation) -> Value:
     help="The domain of squat's resources if FILE has none. Default: squat.ai, its own default.",
 )
 @click.option("--key", metavar="KEY", help="The key of the configuration, of several in a ConfigMap.")
-@click.option(
-    "-o",
-    "--output",
-    envvar="DEVPLUG_OUTPUT",
-    type=click.Choice(["yaml", "json"]),
-    default="yaml",
-    show_default=True,
-    help="A file for devplug run, or one JSON object with the configuration and the problems.",
+@output_option(
+    "A file for devplug run, or one JSON object with the configuration and the problems.", "yaml", "json"
 )
 def import_(file: str, peer: Peer | None, domain: str | None, key: str | None, output: str) -> int:
     """Translate another device plugin's configuration: squat's, smarter's or NVIDIA's.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -12,6 +12,7 @@ from devplug.cli.machine import SANDBOX_DIR_VARIABLE
 from devplug.cli.run_options import KUBELET_ROOT_OPTION, PLUGIN_DIR_OPTION, folder_of_plugins
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from devplug.cli.run_options import Option
@@ -26,6 +27,7 @@ __all__ = [
     "kubelet_root",
     "namespace_option",
     "output",
+    "output_option",
     "place_of",
     "plugin_dir",
     "plugin_folder",
@@ -34,6 +36,9 @@ __all__ = [
     "sandbox_nodes",
     "settings_of",
 ]
+
+
+Command = TypeVar("Command", bound="Callable[..., Any] | click.Command")
 
 
 def settings_of(option: Option) -> dict[str, Any]:
@@ -59,14 +64,23 @@ color = click.option(
 )
 kubelet_root = click.option(*KUBELET_ROOT_OPTION.names, **settings_of(KUBELET_ROOT_OPTION))
 plugin_dir = click.option(*PLUGIN_DIR_OPTION.names, **settings_of(PLUGIN_DIR_OPTION))
-output = click.option(
-    "-o",
-    "--output",
-    envvar="DEVPLUG_OUTPUT",
-    type=click.Choice(["table", "wide", "json", "yaml"]),
-    default="table",
-    show_default=True,
-    help="A table, a table with all columns, or a form for programs.",
+
+
+def output_option(help_text: str, *forms: str) -> Callable[[Command], Command]:
+    """Return the option `-o` of a command that prints in these forms, the first of them by default."""
+    return click.option(
+        "-o",
+        "--output",
+        envvar="DEVPLUG_OUTPUT",
+        type=click.Choice(forms),
+        default=forms[0],
+        show_default=True,
+        help=help_text,
+    )
+
+
+output = output_option(
+    "A table, a table with all columns, or a form for programs.", "table", "wide", "json", "yaml"
 )
 sandbox_dir = click.option(
     "--dir",

@@ -7,6 +7,7 @@ from typing import Final
 import click
 
 from devplug.cli.options import color as color_option
+from devplug.cli.options import output_option
 
 __all__ = ["verify_command"]
 
@@ -66,15 +67,7 @@ Examples:
     type=click.IntRange(min=1),
     help="How many copies of the plugin may run at a time; 1 if a second copy would disturb it.",
 )
-@click.option(
-    "-o",
-    "--output",
-    envvar="DEVPLUG_OUTPUT",
-    type=click.Choice(["table", "json", "junit", "tap"]),
-    default="table",
-    show_default=True,
-    help="For people, programs, CI systems or test harnesses.",
-)
+@output_option("For people, programs, CI systems or test harnesses.", "table", "json", "junit", "tap")
 @color_option
 def verify_command(
     command: tuple[str, ...],

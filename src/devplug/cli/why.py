@@ -12,6 +12,7 @@ from devplug.cli.options import (
     kubeconfig_option,
     kubelet_root,
     namespace_option,
+    output_option,
     sandbox_dir,
 )
 from devplug.cli.options import color as color_option
@@ -44,15 +45,7 @@ Examples:
 @context_option
 @sandbox_dir
 @kubelet_root
-@click.option(
-    "-o",
-    "--output",
-    envvar="DEVPLUG_OUTPUT",
-    type=click.Choice(["table", "json", "yaml"]),
-    default="table",
-    show_default=True,
-    help="Sentences for people, or one JSON or YAML object for programs.",
-)
+@output_option("Sentences for people, or one JSON or YAML object for programs.", "table", "json", "yaml")
 @color_option
 def why_command(
     pod: str,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from devplug.cli.options import color, place_of, sandbox_dir
+from devplug.cli.options import color, output_option, place_of, sandbox_dir
 from devplug.errors import quoted
 
 if TYPE_CHECKING:
@@ -343,15 +343,7 @@ def _unplug(names: tuple[str, ...], folder: str | None) -> int:
 @sandbox.command("describe", epilog=_EPILOG_DESCRIBE)
 @click.argument("node", required=False)
 @sandbox_dir
-@click.option(
-    "-o",
-    "--output",
-    envvar="DEVPLUG_OUTPUT",
-    type=click.Choice(["table", "json", "yaml"]),
-    default="table",
-    show_default=True,
-    help="Tables for people, or a form for programs.",
-)
+@output_option("Tables for people, or a form for programs.", "table", "json", "yaml")
 @color
 def _describe(node: str | None, *, folder: str | None, output: str, color: str) -> int:
     """Show devices, claims and who holds them. Also what containers would get, on NODE or on all nodes."""

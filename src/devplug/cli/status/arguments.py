@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from devplug.cli.options import color, kubelet_root, plugin_dir, sandbox_folder, sandbox_nodes
+from devplug.cli.options import color, kubelet_root, output_option, plugin_dir, sandbox_folder, sandbox_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,14 +60,8 @@ def _nodes(function: _F) -> _F:
 @click.option("-w", "--watch", "is_watch", is_flag=True, help="Show each change as well, until Ctrl-C.")
 @click.option("--unhealthy", is_flag=True, help="List only devices that are not healthy.")
 @_nodes
-@click.option(
-    "-o",
-    "--output",
-    envvar="DEVPLUG_OUTPUT",
-    type=click.Choice(["table", "wide", "json", "yaml", "csv"]),
-    default="table",
-    show_default=True,
-    help="A table, a table with all columns, or a form for programs.",
+@output_option(
+    "A table, a table with all columns, or a form for programs.", "table", "wide", "json", "yaml", "csv"
 )
 @color
 @click.pass_context

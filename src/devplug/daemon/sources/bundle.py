@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections import Counter
 from types import MappingProxyType
@@ -16,7 +15,7 @@ from devplug.daemon.config.host_paths import DISK_NODES
 from devplug.daemon.config.loader import DEVICE_ROOTS
 from devplug.daemon.sources.device import MEMORY_MAJOR, HostDevice, Names
 from devplug.daemon.sources.hardware import device_of_node, numa_node_of
-from devplug.daemon.sources.host import Host, NotADeviceNodeError, timed, unusable_in_containers
+from devplug.daemon.sources.host import Host, NotADeviceNodeError, log_once, timed, unusable_in_containers
 from devplug.daemon.sources.identities import Identity, wanted_by
 from devplug.errors import quoted
 from devplug.plugin.discovery import watch_paths
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
     from devplug.daemon.sources.device import HostDeviceNode
 
 __all__ = ["BundleSource", "bundle_identities"]
-
-logger = logging.getLogger(__name__)
 
 _LEFT_OUT: Final = "a path that the configuration names is left out"
 _UNUSABLE: Final = "a device is advertised that no container can open"
@@ -125,13 +122,7 @@ class BundleSource(Struct):
         return device.path if device else node.real_path or node.host_path
 
     def _log_once(self, path: str, reason: str, message: str = _LEFT_OUT) -> None:
-        """Log once why a path of the file is no device node, or one that containers cannot use."""
-        if path not in self._logged_paths:
-            self._logged_paths.add(path)
-            logger.warning(
-                message,
-                extra={"resource_name": self.resource_name, "path": path, "reason": reason},
-            )
+        log_once(self._logged_paths, message, self.resource_name, path, reason)
 
 
 def _first(selector: BundleSelector) -> BundlePath:

@@ -5,6 +5,7 @@ Its root folder is a parameter.
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
 import time
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 
     from devplug.daemon.sources.device import HostDevice
 
-__all__ = ["MEMORY_NUMBERS", "Host", "NotADeviceNodeError", "timed", "unusable_in_containers"]
+__all__ = ["MEMORY_NUMBERS", "Host", "NotADeviceNodeError", "log_once", "timed", "unusable_in_containers"]
+
+logger = logging.getLogger(__name__)
 
 MEMORY_NUMBERS: Final = frozenset({(1, 1), (1, 2), (1, 4)})
 """The numbers of /dev/mem, /dev/kmem and /dev/port, which give access to all memory: never allocated."""
@@ -119,6 +122,13 @@ def unusable_in_containers(node: HostDeviceNode) -> str:
         f"{quoted(node.host_path)} is a pseudo-terminal: it opens only below the machine's own /dev/pts, so "
         "no container of a runtime can open it"
     )
+
+
+def log_once(logged: set[str], message: str, resource_name: str, path: str, reason: str) -> None:
+    """Log why a path is left out, or cannot be used, unless that is in `logged`; add it there."""
+    if path not in logged:
+        logged.add(path)
+        logger.warning(message, extra={"resource_name": resource_name, "path": path, "reason": reason})
 
 
 def _kind_of(mode: int) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import logging
 import os
 from pathlib import Path
 from types import MappingProxyType
@@ -17,7 +16,7 @@ from devplug.daemon.config.loader import DEVICE_ROOTS
 from devplug.daemon.config.templates import Missing, render_one
 from devplug.daemon.sources.device import MEMORY_MAJOR, HostDevice
 from devplug.daemon.sources.hardware import numa_node_of
-from devplug.daemon.sources.host import Host, NotADeviceNodeError, timed, unusable_in_containers
+from devplug.daemon.sources.host import Host, NotADeviceNodeError, log_once, timed, unusable_in_containers
 from devplug.devices import stable_id
 from devplug.errors import quoted
 from devplug.plugin.discovery import watch_paths
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
     from devplug.daemon.sources.device import HostDeviceNode
 
 __all__ = ["PathSource"]
-
-logger = logging.getLogger(__name__)
 
 _LEFT_OUT: Final = "a path that the configuration covers is left out"
 _UNUSABLE: Final = "a device is advertised that no container can open"
@@ -109,13 +106,7 @@ class PathSource(Struct):
         return True
 
     def _log_once(self, path: str, reason: str, message: str = _LEFT_OUT) -> None:
-        """Log once why a matching path is no device, or one that containers cannot use."""
-        if path not in self._logged_paths:
-            self._logged_paths.add(path)
-            logger.warning(
-                message,
-                extra={"resource_name": self.resource_name, "path": path, "reason": reason},
-            )
+        log_once(self._logged_paths, message, self.resource_name, path, reason)
 
     def _name(self, pattern: str, node: HostDeviceNode, facts: Mapping[str, str | int]) -> str:
         """Return the device ID: of the template, else what the wildcards stand for, from their folder on."""

@@ -7,7 +7,6 @@ Stable ones are read up to the parent that gives the ID: a camera does not get i
 
 from __future__ import annotations
 
-import logging
 import os
 from collections import Counter
 from fnmatch import fnmatchcase
@@ -28,7 +27,7 @@ from devplug.daemon.sources.device_nodes import (
 )
 from devplug.daemon.sources.follower import follow
 from devplug.daemon.sources.hardware import SysDevice, devices_of_subsystem
-from devplug.daemon.sources.host import MEMORY_NUMBERS, Host, timed
+from devplug.daemon.sources.host import MEMORY_NUMBERS, Host, log_once, timed
 from devplug.daemon.sources.identities import Ranks, called_by, identity_of, parts_of, wanted_by
 from devplug.errors import quoted
 
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["STABLE_ATTRIBUTES", "SysfsSource"]
 
-logger = logging.getLogger(__name__)
+_UNSERVED: Final = "a device matches the configuration but cannot be served"
 
 STABLE_ATTRIBUTES: Final = (
     *("subsystem", "driver", "name", "index", "vendor", "device", "model", "serial", "wwid", "nsid"),
@@ -150,13 +149,7 @@ class SysfsSource(Struct):
         return True
 
     def _log_once(self, path: str, reason: str) -> None:
-        """Log once why a device that matches cannot be served."""
-        if path not in self._logged_paths:
-            self._logged_paths.add(path)
-            logger.warning(
-                "a device matches the configuration but cannot be served",
-                extra={"resource_name": self.resource_name, "path": path, "reason": reason},
-            )
+        log_once(self._logged_paths, _UNSERVED, self.resource_name, path, reason)
 
     def _found(
         self, matches: list[_Match], identities: dict[str, Identity], reader: _Reader

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from devplug.errors import KubeletError
-from devplug.kubelet.dra.claim_objects import ClaimError
+from devplug.kubelet.dra.claim_objects import ClaimError, KnownClaim
 from devplug.kubelet.gotext import go_json
 from devplug.wire.dra import ClaimName, PreparedDevice
 
@@ -44,28 +44,15 @@ Batches = dict[str, list[ClaimName]]
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimInfo:
+class ClaimInfo(KnownClaim):
     """One claim of the cache."""
 
-    namespace: str
-    name: str
-    uid: str
     pod_uids: frozenset[str] = frozenset()
     """The pods that use it on this node."""
     devices: Mapping[str, tuple[PreparedDevice, ...]] = field(default_factory=dict, hash=False)
     """Driver name → its devices, as it told them; a driver that told of none is there too."""
     is_prepared: bool = False
     """Whether all its drivers have prepared it in this life of the kubelet; no file keeps that."""
-
-    @property
-    def key(self) -> ClaimKey:
-        """Its key in the cache."""
-        return self.namespace, self.name
-
-    @property
-    def in_call(self) -> ClaimName:
-        """Its name in a call to a driver."""
-        return ClaimName(self.namespace, self.uid, self.name)
 
     def serving(self, request: str) -> Iterator[tuple[str, PreparedDevice]]:
         """Yield (driver name, device) for one request of the claim, by its exact text; empty for all."""

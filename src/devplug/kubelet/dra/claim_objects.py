@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from devplug.kubelet.claim_references import PodClaim
     from devplug.kubelet.pods import Pod
 
-__all__ = ["Claim", "ClaimError", "claim_names", "read_claim", "used_claim"]
+__all__ = ["Claim", "ClaimError", "KnownClaim", "claim_names", "read_claim", "used_claim"]
 
 
 class ClaimError(KubeletError):
@@ -25,18 +25,12 @@ class ClaimError(KubeletError):
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """What the kubelet reads in a ResourceClaim."""
+class KnownClaim:
+    """One claim by its names."""
 
     namespace: str
     name: str
     uid: str
-    drivers: tuple[str, ...] | None
-    """The drivers of its allocation's results; None if it is not allocated."""
-    reserved_for: frozenset[str] = frozenset()
-    """The UIDs in `status.reservedFor`."""
-    controller_uid: str = ""
-    """Of the object that owns it as its controller; empty without one."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -47,6 +41,18 @@ class Claim:
     def in_call(self) -> ClaimName:
         """Its name in a call to a driver."""
         return ClaimName(self.namespace, self.uid, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim(KnownClaim):
+    """What the kubelet reads in a ResourceClaim."""
+
+    drivers: tuple[str, ...] | None
+    """The drivers of its allocation's results; None if it is not allocated."""
+    reserved_for: frozenset[str] = frozenset()
+    """The UIDs in `status.reservedFor`."""
+    controller_uid: str = ""
+    """Of the object that owns it as its controller; empty without one."""
 
 
 def read_claim(document: Mapping[str, Any]) -> Claim:
