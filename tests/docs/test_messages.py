@@ -2,11 +2,46 @@
 
 from __future__ import annotations
 
+import ast
+import functools
 import re
+from typing import Final
 
 from devplug.holders.client import Trouble
-from tests.docs.pages import DOCS, spans_of
-from tests.docs.sources import source_texts
+from tests.docs.pages import DOCS, ROOT, spans_of
+
+HOLE: Final = "\0"
+
+
+@functools.cache
+def source_texts() -> str:
+    """Return every text of the package, docstrings left out, one after the other."""
+    texts = [
+        text
+        for path in sorted((ROOT / "src" / "devplug").rglob("*.py"))
+        for text in _texts(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    return f"{HOLE}\n".join(texts)
+
+
+def _texts(tree: ast.AST) -> list[str]:
+    found: list[str] = []
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        match node:
+            case ast.Expr(value=ast.Constant()):
+                continue
+            case ast.JoinedStr(values=parts):
+                found.append(
+                    "".join(str(one.value) if isinstance(one, ast.Constant) else HOLE for one in parts)
+                )
+                continue
+            case ast.Constant(value=str(text)):
+                found.append(text)
+        waiting.extend(ast.iter_child_nodes(node))
+    return found
+
 
 PAGE = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
 ROWS = [line.split(" | ") for line in PAGE.splitlines() if line.startswith("| ") and line.count(" | ") >= 2]
