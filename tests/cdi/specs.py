@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from devplug.cdi.spec import (
-    CdiDevice,
-    CdiMount,
-    CdiNode,
-    CdiSpec,
-    bind_options,
-    device_name,
-)
+from devplug.cdi.spec import CdiDevice, CdiMount, CdiNode, CdiSpec, bind_options, device_name
 from devplug.devices import device_id_fault
 from devplug.k8s.resource_names import resource_name_fault
 

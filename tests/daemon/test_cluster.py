@@ -14,12 +14,7 @@ from typing import Any
 
 import pytest
 
-from devplug.daemon.cluster import (
-    ClusterError,
-    MissingExtraError,
-    extended_resource_names,
-    label_changes,
-)
+from devplug.daemon.cluster import ClusterError, MissingExtraError, extended_resource_names, label_changes
 from devplug.k8s.client import Retries
 from tests.daemon.apiserver import ApiServer, api_server, refusal
 from tests.waiting import until

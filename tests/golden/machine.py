@@ -20,12 +20,7 @@ from devplug.kubelet.process import KubeletProcess
 from devplug.kubelet.registration import check_watched_plugin
 from devplug.kubelet.settings import KubeletSettings
 from devplug.kubelet.topology import NodeHardware, TopologySettings
-from tests.golden.notation import (
-    as_devices,
-    as_options,
-    as_refusal,
-    decoded,
-)
+from tests.golden.notation import as_devices, as_options, as_refusal, decoded
 from tests.golden.plugin import RecordedPlugin
 
 Json = Any

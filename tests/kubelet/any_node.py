@@ -14,13 +14,7 @@ from typing import Any, ClassVar, Literal
 
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from devplug.devices import HEALTHY, UNHEALTHY, ContainerResponse
 from devplug.errors import KubeletCrashError, KubeletError, RemoteError

@@ -9,20 +9,9 @@ from typing import Any
 
 from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import Pod
-from devplug.kubelet.topology import (
-    NodeHardware,
-    NumaNode,
-    Policy,
-    Scope,
-    TopologySettings,
-)
+from devplug.kubelet.topology import NodeHardware, NumaNode, Policy, Scope, TopologySettings
 from devplug.wire.values import AdvertisedDevice
-from tests.kubelet.fakes import (
-    Devices,
-    FakePlugin,
-    Ids,
-    served,
-)
+from tests.kubelet.fakes import Devices, FakePlugin, Ids, served
 
 TWO_NODES = NodeHardware((NumaNode(0, (10, 21)), NumaNode(1, (21, 10))))
 EVERY_POLICY = list(Policy)

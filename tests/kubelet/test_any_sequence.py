@@ -9,12 +9,7 @@ from typing import TypeAlias
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    invariant,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
 
 from devplug.k8s.pod_requests import ALWAYS
 from devplug.kubelet import checkpoint as checkpoints

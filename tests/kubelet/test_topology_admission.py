@@ -24,15 +24,7 @@ from devplug.kubelet.topology import (
     mask_of,
 )
 from devplug.wire.values import AdvertisedDevice, PluginOptions, PreferenceRequest
-from tests.kubelet.fakes import (
-    OTHER_RESOURCE,
-    RESOURCE,
-    Ids,
-    pod,
-    registered,
-    running,
-    served,
-)
+from tests.kubelet.fakes import OTHER_RESOURCE, RESOURCE, Ids, pod, registered, running, served
 from tests.kubelet.numa import EVERY_POLICY, EVERY_SCOPE, PLACING, TWO_NODES, on, outcome, two_nodes
 
 UNALIGNED = "Resources cannot be allocated with Topology locality"

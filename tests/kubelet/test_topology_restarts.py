@@ -9,22 +9,8 @@ import pytest
 from devplug.errors import KubeletCrashError, KubeletError
 from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import PodPhase
-from devplug.kubelet.topology import (
-    NodeHardware,
-    NumaNode,
-    Policy,
-    Scope,
-    TopologySettings,
-)
-from tests.kubelet.fakes import (
-    Devices,
-    FakePlugin,
-    pod,
-    refuse,
-    register,
-    registered,
-    running,
-)
+from devplug.kubelet.topology import NodeHardware, NumaNode, Policy, Scope, TopologySettings
+from tests.kubelet.fakes import Devices, FakePlugin, pod, refuse, register, registered, running
 from tests.kubelet.numa import EVERY_POLICY, EVERY_SCOPE, PLACING, on, outcome, two_nodes
 
 

@@ -10,13 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from tests.kubelet.fakes import (
-    OTHER_RESOURCE,
-    RESOURCE,
-    healthy,
-    pod,
-    registered,
-)
+from tests.kubelet.fakes import OTHER_RESOURCE, RESOURCE, healthy, pod, registered
 from tests.kubelet.watched import (
     ACCEPTED,
     DESIRED,

@@ -13,11 +13,7 @@ from msgspec.structs import replace
 
 from devplug.errors import KubeletError
 from devplug.wire.values import PluginInfo, RegistrationStatus
-from tests.kubelet.fakes import (
-    Clock,
-    FakePlugin,
-    healthy,
-)
+from tests.kubelet.fakes import Clock, FakePlugin, healthy
 from tests.kubelet.watched import (
     ACCEPTED,
     DESIRED,

@@ -9,13 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from devplug.wire.values import PluginInfo, RegistrationStatus
-from tests.kubelet.fakes import (
-    RESOURCE,
-    Clock,
-    FakePlugin,
-    healthy,
-    register,
-)
+from tests.kubelet.fakes import RESOURCE, Clock, FakePlugin, healthy, register
 from tests.kubelet.watched import (
     ACCEPTED,
     ACTUAL,

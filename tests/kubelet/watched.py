@@ -18,14 +18,7 @@ from devplug.kubelet.settings import KubeletSettings
 from devplug.wire.pluginregistration import GET_INFO, NOTIFY_REGISTRATION_STATUS
 from devplug.wire.sockets import Binding, unary
 from devplug.wire.values import PluginInfo, RegistrationStatus
-from tests.kubelet.fakes import (
-    LONG_SECONDS,
-    RESOURCE,
-    Call,
-    Devices,
-    FakePlugin,
-    healthy,
-)
+from tests.kubelet.fakes import LONG_SECONDS, RESOURCE, Call, Devices, FakePlugin, healthy
 
 ONE_DEVICE = healthy("a")
 INFO = PluginInfo("DevicePlugin", RESOURCE, "", ("v1beta1",))

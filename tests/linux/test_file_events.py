@@ -11,11 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from devplug.linux.inotify import (
-    EventKind,
-    FileEvent,
-    shared_watcher,
-)
+from devplug.linux.inotify import EventKind, FileEvent, shared_watcher
 from tests.linux.inotify_queue import FEW_EVENTS_KEPT, overflow, turns
 
 

@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 
 from devplug import ContainerResponse, Device
-from tests.plugin.fakes import (
-    Listed,
-)
+from tests.plugin.fakes import Listed
 
 ADVICE = "delete and recreate the pod to get another device"
 

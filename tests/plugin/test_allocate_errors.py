@@ -17,15 +17,7 @@ from devplug.errors import RemoteError
 from devplug.kubelet.pods import PodPhase
 from tests.kubelet.fakes import pod
 from tests.plugin.allocating import ADVICE, EITHER, InThread
-from tests.plugin.fakes import (
-    Listed,
-    Steered,
-    allocatable,
-    devices,
-    raising,
-    registered,
-    served,
-)
+from tests.plugin.fakes import Listed, Steered, allocatable, devices, raising, registered, served
 
 
 def raised(error: BaseException) -> Callable[[object], Any]:

@@ -15,12 +15,7 @@ import pytest
 
 from devplug.kubelet.kubelet import Kubelet
 from tests.kubelet.fakes import pod
-from tests.plugin.fakes import (
-    allocatable,
-    ended,
-    plugin_sockets,
-    start,
-)
+from tests.plugin.fakes import allocatable, ended, plugin_sockets, start
 from tests.waiting import until
 
 

@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from devplug import (
-    PluginError,
-)
+from devplug import PluginError
 from devplug.testing import SyncKubelet
 
 NAME = "example.com/serial"

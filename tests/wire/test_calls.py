@@ -16,13 +16,7 @@ from devplug.wire import deviceplugin
 from devplug.wire.grpcio import grpc
 from devplug.wire.sockets import connected
 from devplug.wire.values import AdvertisedDevice, PluginOptions
-from tests.wire.fakes import (
-    LIST,
-    Plugin,
-    allocate_raw,
-    refusal,
-    served,
-)
+from tests.wire.fakes import LIST, Plugin, allocate_raw, refusal, served
 
 pytestmark = pytest.mark.usefixtures("pairing")
 

@@ -16,14 +16,7 @@ from devplug.wire import deviceplugin
 from devplug.wire.sockets import Listener, authority_of, connected
 from devplug.wire.transport import GRPCIO
 from devplug.wire.values import PluginOptions
-from tests.wire.fakes import (
-    Plugin,
-    fields_sent,
-    open_descriptors,
-    refusal,
-    refuse,
-    served,
-)
+from tests.wire.fakes import Plugin, fields_sent, open_descriptors, refusal, refuse, served
 from tests.wire.pairings import Pairing
 
 pytestmark = pytest.mark.usefixtures("pairing")

@@ -6,9 +6,7 @@ import pytest
 
 from tests.daemon.hosts import MAY_MAKE_NODES, NO_NODES
 from tests.daemon.machines import Machine
-from tests.daemon.systrees import (
-    machine_with_everything,
-)
+from tests.daemon.systrees import machine_with_everything
 
 
 @pytest.fixture(scope="module")

@@ -12,12 +12,7 @@ from devplug.daemon.sources.host import Host
 from tests.daemon.hosts import needs_mknod
 from tests.daemon.machines import Machine, machine_with_usb
 from tests.daemon.sources.sysfs import SHORT, find, names, paths, source
-from tests.daemon.systrees import (
-    USB,
-    camera,
-    interface,
-    listed,
-)
+from tests.daemon.systrees import USB, camera, interface, listed
 from tests.kerneldevices import loop_device, needs_uevents, vcs_device, zram_device
 
 # ── which devices match ────────────────────────────────────────────────────────────────────────────

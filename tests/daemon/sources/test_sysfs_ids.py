@@ -12,13 +12,7 @@ from devplug.daemon.sources.identities import Part, Ranks, shape_of
 from tests.daemon.hosts import needs_mknod
 from tests.daemon.machines import Machine, machine_with_usb
 from tests.daemon.sources.sysfs import find, names, paths, source
-from tests.daemon.systrees import (
-    CAMERA,
-    USB,
-    camera,
-    listed,
-    unplug_camera,
-)
+from tests.daemon.systrees import CAMERA, USB, camera, listed, unplug_camera
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from devplug.dra.scheduling import bound
-from devplug.sandbox.registry import (
-    CLAIM_TEMPLATES,
-    PODS,
-    RESOURCE_CLAIMS,
-    RESOURCE_SLICES,
-    Registry,
-)
+from devplug.sandbox.registry import CLAIM_TEMPLATES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Registry
 from tests.sandbox.controllers.beds import add_pod
 
 DRIVER = "gpu.example.com"

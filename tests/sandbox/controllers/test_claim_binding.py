@@ -7,12 +7,7 @@ from typing import Any
 from devplug.dra.objects import FINALIZER
 from devplug.k8s.objects import entries, text
 from devplug.sandbox.controllers.scheduler import Scheduler
-from devplug.sandbox.registry import (
-    NAMESPACES,
-    PODS,
-    RESOURCE_CLAIMS,
-    Registry,
-)
+from devplug.sandbox.registry import NAMESPACES, PODS, RESOURCE_CLAIMS, Registry
 from tests.sandbox.controllers.beds import (
     WIDGET,
     Clock,

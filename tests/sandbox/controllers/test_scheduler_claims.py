@@ -7,20 +7,8 @@ import pytest
 from devplug.dra.objects import FINALIZER
 from devplug.k8s.objects import fields, text
 from devplug.sandbox.controllers.scheduler import Scheduler
-from devplug.sandbox.registry import (
-    PODS,
-    RESOURCE_CLAIMS,
-    RESOURCE_SLICES,
-)
-from tests.sandbox.controllers.beds import (
-    Clock,
-    add_node,
-    add_pod,
-    new_registry,
-    running,
-    settled,
-    told,
-)
+from devplug.sandbox.registry import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from tests.sandbox.controllers.beds import Clock, add_node, add_pod, new_registry, running, settled, told
 from tests.sandbox.controllers.devices import (
     CLASS,
     DRIVER,
