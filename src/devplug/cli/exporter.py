@@ -7,11 +7,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from devplug.cli.machine import pod_resources_socket
-from devplug.cli.options import (
-    kubelet_root,
-    plugin_dir,
-    plugin_folder,
-)
+from devplug.cli.options import kubelet_root, plugin_dir, plugin_folder
 from devplug.cli.startup import do_without_openssl
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import platform
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from devplug.driver.counters import ClaimCounters
     from devplug.driver.node_driver import NodeDriver

@@ -16,13 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from devplug.k8s.objects import Object, entries, text, whole, with_part
 from devplug.k8s.times import stamp
-from devplug.sandbox.admission import (
-    changed,
-    named,
-    prepared,
-    refuse_over_quota,
-    refuse_without_namespace,
-)
+from devplug.sandbox.admission import changed, named, prepared, refuse_over_quota, refuse_without_namespace
 from devplug.sandbox.api.errors import StatusError, conflict
 from devplug.sandbox.api.kinds import known
 from devplug.sandbox.api.patch import patched

@@ -10,12 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from devplug.wire.connection import SocketConnection
 from devplug.wire.http2.errors import ErrorCode
-from devplug.wire.http2.events import (
-    DataReceived,
-    HeadersReceived,
-    StreamEnded,
-    StreamReset,
-)
+from devplug.wire.http2.events import DataReceived, HeadersReceived, StreamEnded, StreamReset
 from devplug.wire.rpc import (
     ANSWER_HEAD,
     OK_TRAILERS,

@@ -8,13 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from devplug.k8s.objects import Object, entries, fields, part, same, text
-from devplug.sandbox.api.errors import (
-    Verbatim,
-    go_json,
-    invalid_field,
-    required_field,
-    unsupported_field,
-)
+from devplug.sandbox.api.errors import Verbatim, go_json, invalid_field, required_field, unsupported_field
 from devplug.sandbox.api.names import path_segment_errors, subdomain_errors
 
 if TYPE_CHECKING:

@@ -17,13 +17,7 @@ from devplug.k8s.objects import Object, fields, with_part
 from devplug.k8s.pod_requests import device_counts
 from devplug.sandbox.api.errors import StatusError
 from devplug.sandbox.events import EventRecorder, EventSource
-from devplug.sandbox.nodes.nodestatus import (
-    NodeFacts,
-    is_due,
-    lease_of,
-    new_node,
-    status_of,
-)
+from devplug.sandbox.nodes.nodestatus import NodeFacts, is_due, lease_of, new_node, status_of
 from devplug.sandbox.registry import LEASES, NODES
 
 if TYPE_CHECKING:

@@ -24,14 +24,7 @@ from devplug.dra.scheduling import (
 )
 from devplug.dra.selectors import CelSelectors
 from devplug.k8s.times import moment
-from devplug.sandbox.scheduler.filters import (
-    ABSENT,
-    CONFLICT,
-    Diagnosis,
-    Plugin,
-    Refusal,
-    named_nodes,
-)
+from devplug.sandbox.scheduler.filters import ABSENT, CONFLICT, Diagnosis, Plugin, Refusal, named_nodes
 from devplug.sandbox.scheduler.queue import DevicesChange
 
 if TYPE_CHECKING:
