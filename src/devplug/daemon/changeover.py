@@ -5,13 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from devplug.daemon.config.types import Config, Resource
     from devplug.holders.holders import Holders
 
-__all__ = ["DRAINING", "plugin_held_ids"]
+__all__ = ["DRAINING", "driver_of", "plugin_held_ids"]
 
 DRAINING: Final = "it is served in the old way until no container holds its devices"
 """Why a resource is not served as the file says, while it moves between device plugin and claims: no device
 may be given out by both."""
+
+
+def driver_of(config: Config, resource: Resource) -> str:
+    """Return the DRA driver by which a resource is served; empty for a device plugin."""
+    return (config.driver or "") if resource.serve == "dra" else ""
 
 
 async def plugin_held_ids(holders: Holders, resource_name: str) -> frozenset[str]:

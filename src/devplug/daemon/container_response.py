@@ -15,14 +15,13 @@ from msgspec.structs import replace
 
 from devplug.daemon.config.globs import covers
 from devplug.daemon.config.templates import Missing, Template, Writing, parse_template, render_all, render_one
-from devplug.devices import DEVICE_ID_LIMIT_BYTES, ContainerResponse, Device, DeviceNode, Health, Mount
+from devplug.devices import DEVICE_ID_LIMIT_BYTES, ContainerResponse, Device, DeviceNode, Mount
 from devplug.errors import InvalidRequestError, PluginError, UnhealthyDeviceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from devplug.daemon.config.types import ChildNodes, Expose, Resource
-    from devplug.daemon.device_attributes import ClaimFacts
     from devplug.daemon.sources.device import HostDevice, HostDeviceNode
 
 __all__ = [
@@ -35,7 +34,6 @@ __all__ = [
     "chosen_nodes",
     "container_response",
     "device_ids",
-    "devices_of",
     "found_name",
     "missing_node_of",
     "paths_of",
@@ -184,33 +182,6 @@ def with_room_for_replicas(found: HostDevice, replicas: int) -> HostDevice:
         return found
     digest = hashlib.sha256(found.name.encode()).hexdigest()[:10]
     return replace(found, name=f"{found.name[: room - 11]}-{digest}")
-
-
-def devices_of(
-    found: HostDevice, resource: Resource, health: Health, told: ClaimFacts, nodes: Sequence[str] = ()
-) -> tuple[Device, ...]:
-    """Return what is advertised of a found device: itself, or each of its replicas.
-
-    A request of a claim gets a device once, whatever shares it has (dra.md D86). So to claims the replicas
-    are shares of one device only where a container may have one of them.
-    """
-    numa_nodes = () if found.numa_node is None else (found.numa_node,)
-    share = resource.share
-    is_one_device = resource.serve == "dra" and share.replicas > 1 and share.max_per_container == 1
-    share_of = found.name if is_one_device else ""
-    return tuple(
-        Device(
-            id_,
-            health=health,
-            numa_nodes=numa_nodes,
-            attributes=told.attributes,
-            capacity=told.capacity,
-            share_of=share_of,
-            device_nodes=nodes,
-            partition=told.partition if share.replicas == 1 else None,
-        )
-        for id_ in device_ids(found.name, resource.share.replicas)
-    )
 
 
 class Share(Struct, frozen=True):

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from devplug.cdi.spec import kind_of
 from devplug.daemon.cdi.resource_spec import names_that_are_held
-from devplug.daemon.changeover import DRAINING, plugin_held_ids
+from devplug.daemon.changeover import DRAINING, driver_of, plugin_held_ids
 from devplug.daemon.container_response import found_name
 from devplug.daemon.placement import claimed_twice, placement_of
 from devplug.daemon.resource import ConfiguredPlugin
@@ -42,11 +42,6 @@ if TYPE_CHECKING:
 __all__ = ["Daemon", "PreferringPlugin", "plugin_of"]
 
 logger = logging.getLogger(__name__)
-
-
-def _driver_of(config: Config, resource: Resource) -> str:
-    """Return the DRA driver by which a resource is served; empty for a device plugin."""
-    return (config.driver or "") if resource.serve == "dra" else ""
 
 
 # ── the plugin of a resource ──────────────────────────────────────────────────────────────────────
@@ -222,7 +217,7 @@ class Daemon:
         for name in [name for name in self._plugins if name not in wanted]:
             self._retire(self._plugins.pop(name))
         for name, resource in wanted.items():
-            driver = _driver_of(config, resource)
+            driver = driver_of(config, resource)
             if driver and name not in self._begun:
                 await self._serve_held_by_plugin(resource)
             self._begun.add(name)
@@ -292,7 +287,7 @@ class Daemon:
 
     def _made(self, resource: Resource, before: ConfiguredPlugin | None) -> ConfiguredPlugin:
         if self._config is not None:
-            self._drivers.setdefault(resource.name, _driver_of(self._config, resource))
+            self._drivers.setdefault(resource.name, driver_of(self._config, resource))
         if before is None and (holders := self._context.holders_of(resource)) is not None:
             holders.own(resource.name)
         return plugin_of(resource, self._context, before)

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from devplug.daemon.container_response import (
     REPLICA_MARK,
     device_ids,
-    devices_of,
     found_name,
     missing_node_of,
 )
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from devplug.daemon.config.types import Resource
+    from devplug.daemon.device_attributes import ClaimFacts
     from devplug.status import Holder, ResourceStatus
 
 __all__ = [
@@ -246,7 +246,7 @@ class DeviceList:
         told = facts_for_claims(known.found) if self._is_claimed else NO_FACTS
         is_there = self._is_claimed and known.is_present and not lack
         nodes = _node_paths(known.found) if is_there else ()
-        return _Made(known, health, devices_of(known.found, self._resource, health, told, nodes), lack)
+        return _Made(known, health, _devices_of(known.found, self._resource, health, told, nodes), lack)
 
     def _health(
         self, known: KnownDevice, lack: str | None, scan: ScanResult, blocked: Mapping[str, str]
@@ -369,3 +369,30 @@ def _leaves_at(known: KnownDevice, knowledge: Knowledge) -> float | None:
     keep_seconds = knowledge.resource.when_unplugged.keep_unhealthy_for_seconds
     leaves_at = known.leaves_at(keep_seconds)
     return None if math.isinf(leaves_at) else leaves_at + knowledge.since_boot_to_unix_seconds
+
+
+def _devices_of(
+    found: HostDevice, resource: Resource, health: Health, told: ClaimFacts, nodes: Sequence[str] = ()
+) -> tuple[Device, ...]:
+    """Return what is advertised of a found device: itself, or each of its replicas.
+
+    A request of a claim gets a device once, whatever shares it has (dra.md D86). So to claims the replicas
+    are shares of one device only where a container may have one of them.
+    """
+    numa_nodes = () if found.numa_node is None else (found.numa_node,)
+    share = resource.share
+    is_one_device = resource.serve == "dra" and share.replicas > 1 and share.max_per_container == 1
+    share_of = found.name if is_one_device else ""
+    return tuple(
+        Device(
+            id_,
+            health=health,
+            numa_nodes=numa_nodes,
+            attributes=told.attributes,
+            capacity=told.capacity,
+            share_of=share_of,
+            device_nodes=nodes,
+            partition=told.partition if share.replicas == 1 else None,
+        )
+        for id_ in device_ids(found.name, resource.share.replicas)
+    )

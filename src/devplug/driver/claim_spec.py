@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping, Sequence
 
     from devplug.devices import ContainerResponse
+    from devplug.driver.claims import AllocatedDevice
 
 __all__ = [
     "ClaimUse",
@@ -46,9 +47,12 @@ __all__ = [
     "claim_kind",
     "claim_spec",
     "current_spec",
+    "facts_of",
     "file_name",
     "file_text",
     "in_the_way",
+    "is_use_of",
+    "last_used",
     "read_file",
     "read_spec",
     "uid_of_file",
@@ -125,6 +129,42 @@ def in_the_way(use: ClaimUse, claims: Mapping[str, ClaimUse], ending: Container[
         ):
             return other
     return None
+
+
+def facts_of(use: ClaimUse) -> dict[str, object]:
+    """Return what audit lines say of a use."""
+    return {
+        "claim": str(use),
+        "claim_uid": use.uid,
+        "devices": [device.name for device in use.devices],
+        "pods": list(use.pods),
+    }
+
+
+def last_used(use: ClaimUse, claims: Mapping[str, ClaimUse], ending: Container[str]) -> Sequence[DeviceUse]:
+    """Return the devices of a use that nobody uses after it; who only looks at one does not use it.
+
+    `ending` has the UIDs of claims that are being released.
+    """
+    used = [
+        device
+        for other in claims.values()
+        if other.uid not in ending
+        for device in other.devices
+        if not device.has_admin_access
+    ]
+    return [
+        device
+        for device in use.devices
+        if not device.has_admin_access and not any(device.is_of(one) for one in used)
+    ]
+
+
+def is_use_of(use: ClaimUse, allocated: Sequence[AllocatedDevice]) -> bool:
+    """Whether a use is of what is allocated to its claim now."""
+    return [(one.request, one.name, one.share_id, one.has_admin_access) for one in use.devices] == [
+        (one.request, one.name, one.share_id, one.has_admin_access) for one in allocated
+    ]
 
 
 def by_request(devices: Sequence[DeviceUse]) -> Mapping[str, Mapping[str, Sequence[str]]]:

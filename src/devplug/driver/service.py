@@ -24,7 +24,17 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from msgspec.structs import replace
 
 from devplug.cdi.spec import CdiOwner
-from devplug.driver.claim_spec import ClaimUse, DeviceUse, answer, by_resource, claim_spec, in_the_way
+from devplug.driver.claim_spec import (
+    ClaimUse,
+    DeviceUse,
+    answer,
+    by_resource,
+    claim_spec,
+    facts_of,
+    in_the_way,
+    is_use_of,
+    last_used,
+)
 from devplug.driver.claims import (
     ClaimRefusedError,
     allocated_devices,
@@ -164,7 +174,7 @@ class ClaimService:
             return PreparedClaim(error=text)
         seconds = time.monotonic() - started
         self._counters.count_prepare(None, seconds)
-        audit.info("prepared", extra={**_facts_of(use), "milliseconds": round(1000 * seconds, 1)})
+        audit.info("prepared", extra={**facts_of(use), "milliseconds": round(1000 * seconds, 1)})
         return answer(use, self._node_name)
 
     async def _unprepared(self, claim: ClaimName) -> str:
@@ -205,7 +215,7 @@ class ClaimService:
         allocated = allocated_devices(found, claim, self._driver, self._node_name)
         async with self._store.locked():
             old = self._store.claims.get(claim.uid)
-            if old is not None and _is_use_of(old, allocated) and self._store.is_prepared(old):
+            if old is not None and is_use_of(old, allocated) and self._store.is_prepared(old):
                 return old
         # Not before: what was once prepared stays so, even if a later release of ours is stricter.
         configs = [merged(one.parameters, self._decode) for one in allocated]
@@ -345,7 +355,7 @@ class ClaimService:
             self._store.unpublish(use.uid)
             left: list[DeviceUse] = []
             failures: list[Exception] = []
-            for name, ids in by_resource(self._last_used(use)).items():
+            for name, ids in by_resource(last_used(use, self._store.claims, self._ending)).items():
                 try:
                     await self._release(name, ids)
                 except Exception as error:  # noqa: BLE001 -- raised below, when all have had their turn
@@ -360,22 +370,7 @@ class ClaimService:
         finally:
             self._ending.discard(use.uid)
         self._offer.changed.notify()
-        audit.info("unprepared", extra=_facts_of(use))
-
-    def _last_used(self, use: ClaimUse) -> Sequence[DeviceUse]:
-        """Return the devices of a use that nobody uses after it; who only looks at one does not use it."""
-        used = [
-            device
-            for other in self._store.claims.values()
-            if other.uid not in self._ending
-            for device in other.devices
-            if not device.has_admin_access
-        ]
-        return [
-            device
-            for device in use.devices
-            if not device.has_admin_access and not any(device.is_of(one) for one in used)
-        ]
+        audit.info("unprepared", extra=facts_of(use))
 
     async def _release(self, resource_name: str, device_ids: Sequence[str]) -> None:
         deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
@@ -387,23 +382,6 @@ class ClaimService:
             )
         else:
             await resource.release(device_ids)
-
-
-def _is_use_of(use: ClaimUse, allocated: Sequence[AllocatedDevice]) -> bool:
-    """Whether a use is of what is allocated to its claim now."""
-    return [(one.request, one.name, one.share_id, one.has_admin_access) for one in use.devices] == [
-        (one.request, one.name, one.share_id, one.has_admin_access) for one in allocated
-    ]
-
-
-def _facts_of(use: ClaimUse) -> dict[str, object]:
-    """Return what audit lines say of a use."""
-    return {
-        "claim": str(use),
-        "claim_uid": use.uid,
-        "devices": [device.name for device in use.devices],
-        "pods": list(use.pods),
-    }
 
 
 def _text_of(error: Exception, facts: Mapping[str, str]) -> str:
