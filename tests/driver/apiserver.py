@@ -37,6 +37,10 @@ class Cluster:
         """How many watches are answered with 410."""
         self.before_write: Callable[[], None] = lambda: None
         """Called once, before the next write."""
+        self.permits: asyncio.Semaphore | None = None
+        """If there is one, each write waits for a permit."""
+        self.waiting = 0
+        """How many writes wait for one."""
         self.writes: list[str] = []
         """The methods of all writes of slices."""
         self.kubeconfig = folder / "kubeconfig"
@@ -110,6 +114,7 @@ class _Old:
             self._cluster.writes.append(scope["method"])
             act, self._cluster.before_write = self._cluster.before_write, lambda: None
             act()
+            await self._permitted()
         if scope["method"] in {"POST", "PUT"}:
             body = json.dumps(self._of_today(json.loads(await _body(receive)))).encode()
             kept = [one for one in scope["headers"] if one[0] != b"content-length"]
@@ -117,6 +122,12 @@ class _Old:
             await self._app(scope, _once(body, receive), send)
             return
         await self._app(scope, receive, send)
+
+    async def _permitted(self) -> None:
+        if self._cluster.permits is not None:
+            self._cluster.waiting += 1
+            await self._cluster.permits.acquire()
+            self._cluster.waiting -= 1
 
     def _of_today(self, written: Object) -> Object:
         devices = []

@@ -13,7 +13,7 @@ import pytest
 
 from devplug import Device, Health
 from devplug.driver.device_names import device_name
-from devplug.driver.publisher import Publisher
+from devplug.driver.publisher import WRITES_AT_ONCE, Publisher
 from devplug.k8s.client import Retries
 from devplug.sandbox.registry import NODES, RESOURCE_SLICES
 from tests.driver.apiserver import NODE, Cluster, cluster
@@ -109,6 +109,43 @@ async def test_slices_that_a_kubelet_has_wiped_are_back(short_dir: Path) -> None
             await until(lambda: len(server.devices()) == 200)
             assert before.isdisjoint(one["metadata"]["uid"] for one in server.slices())
         await until(lambda: publisher.status.stale_since is None)
+
+
+async def test_slices_that_go_one_by_one_while_they_are_made_again_are_all_back(
+    short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """D12: a collection is deleted slice by slice; the answer to a creation may come after its deletion."""
+    many = [Device(f"d{number}") for number in range(64 * 30)]
+    async with cluster(short_dir) as server, publishing(server, *many) as publisher:
+        await until(lambda: publisher.status.generation)
+        left = [one["metadata"]["name"] for one in server.slices()]
+
+        def delete_one() -> None:
+            server.registry.delete(RESOURCE_SLICES, "", left.pop())
+            if left:
+                server.before_write = delete_one
+
+        for _ in range(2 * WRITES_AT_ONCE):
+            delete_one()
+        await until(lambda: not left and len(server.devices()) == 64 * 30)
+        await until(lambda: publisher.status.stale_since is None)
+        assert errors(caplog) == []
+
+
+async def test_slices_are_written_side_by_side_and_a_successor_goes_on_whichever_are_done(
+    short_dir: Path,
+) -> None:
+    many = [Device(f"d{number}") for number in range(64 * 20)]
+    async with cluster(short_dir) as server:
+        server.permits = asyncio.Semaphore(5)
+        async with publishing(server, *many):
+            await until(lambda: len(server.slices()) == 5 and server.waiting == WRITES_AT_ONCE)
+        assert {one["spec"]["pool"]["resourceSliceCount"] for one in server.slices()} == {20}
+        server.permits = None
+        async with publishing(server, *many) as successor:
+            await until(lambda: successor.status.generation)
+            assert len(server.devices()) == 64 * 20
+            assert (successor.status.generation, successor.status.slices) == (1, 20)
 
 
 async def test_a_slice_that_somebody_changed_is_put_right(short_dir: Path) -> None:

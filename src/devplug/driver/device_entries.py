@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     from devplug.k8s.objects import Object
 
 __all__ = [
+    "PART",
+    "QUESTIONS",
     "RESOURCE_ATTRIBUTE",
+    "SHARED",
     "SHARES",
     "UNHEALTHY_TAINT",
     "DeviceEntry",
@@ -33,9 +36,7 @@ __all__ = [
     "counter_sets",
     "device_attributes",
     "device_entry",
-    "partition_example",
     "quantity",
-    "shared_example",
 ]
 
 RESOURCE_ATTRIBUTE: Final = "resource"
@@ -177,7 +178,7 @@ def quantity(number: int) -> str:
     return canonical(Quantity.parse(str(number) if number % 1024 else f"{number // 1024}Ki"))
 
 
-def shared_example() -> Object:
+def _shared_example() -> Object:
     """Return the entry of a device with shares, by which to see whether an API server knows them."""
     return {"name": "shared", "allowMultipleAllocations": True, "capacity": {SHARES: _shares(1)}}
 
@@ -224,7 +225,7 @@ def _counters(numbers: Mapping[str, int]) -> Object:
     return {name: {"value": quantity(number)} for name, number in sorted(numbers.items())}
 
 
-def partition_example() -> Object:
+def _partition_example() -> Object:
     """Return the entry of a device that takes of counters, to see whether an API server knows them."""
     takes = {"counterSet": "whole", "counters": _counters({"memory": 1})}
     return {"name": "part", "consumesCounters": [takes]}
@@ -238,3 +239,12 @@ def _taint(health: Health, *, evicts: bool) -> Object:
     value = _NOT_OF_A_VALUE.sub("-", health.reason)[:_VALUE_LIMIT].strip("-._")
     taint: Object = {"key": UNHEALTHY_TAINT, "effect": NO_EXECUTE if evicts else NO_SCHEDULE}
     return {**taint, "value": value} if value else taint
+
+
+SHARED: Final = "allowMultipleAllocations"
+PART: Final = "consumesCounters"
+QUESTIONS: Final = {
+    SHARED: (_shared_example(), "DRAConsumableCapacity", "each replica is published as a device"),
+    PART: (_partition_example(), "DRAPartitionableDevices", "parts are published without what they exclude"),
+}
+"""By field: a device that has it, the feature gate, and what is done without."""

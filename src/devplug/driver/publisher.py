@@ -16,10 +16,20 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from devplug.driver.api_versions import served_version
-from devplug.driver.device_entries import partition_example, shared_example
+from devplug.driver.device_entries import PART, QUESTIONS, SHARED
 from devplug.driver.device_names import slice_name
 from devplug.driver.pool_entries import PoolEntries, SharesInUse
-from devplug.driver.slices import Pool, StoredSlice, Write, content_of, is_urgent, lost_fields, writes
+from devplug.driver.slices import (
+    Pool,
+    StoredSlice,
+    Write,
+    content_of,
+    is_urgent,
+    lost_fields,
+    stages,
+    writes,
+)
+from devplug.driver.stored_slices import StoredSlices
 from devplug.k8s.client import NODES, Retries, connected, resource_slices
 from devplug.k8s.errors import (
     ClusterError,
@@ -34,7 +44,7 @@ from devplug.linux.notifier import Notifier, within
 from devplug.pace import Pace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Container, Iterable, Mapping
+    from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 
     from devplug.devices import Device
     from devplug.k8s.account import Account
@@ -57,17 +67,11 @@ URGENT_PER_SECOND: Final = 15.0
 """How often slices are written when pods may suffer until they are; else as `Pace` has it."""
 
 
+WRITES_AT_ONCE: Final = 8
+"""How many writes the API server is asked for at a time: thousands of nodes may ask when it comes back."""
+
 NEVER_STORED: Final = 0xFFFF
 """The number of the slice by which the API server is asked what it knows: more than any pool has."""
-
-
-SHARED: Final = "allowMultipleAllocations"
-PART: Final = "consumesCounters"
-QUESTIONS: Final = {
-    SHARED: (shared_example(), "DRAConsumableCapacity", "each replica is published as a device"),
-    PART: (partition_example(), "DRAPartitionableDevices", "parts are published without what they exclude"),
-}
-"""By field: a device that has it, the feature gate, and what is done without."""
 
 
 class PublisherStatus(Struct, frozen=True):
@@ -117,8 +121,7 @@ class Publisher:
         self._wall_clock = wall_clock
         self._offered: Mapping[str, Collection[Device]] | None = None
         self._entries = PoolEntries(driver, evicting, wall_clock, self._log_once)
-        self._stored: dict[str, StoredSlice] = {}
-        """What the API server has, by name. A slice that we wrote has the devices that were written."""
+        self._stored = StoredSlices()
         self._takes_taints = True
         self._keeps: dict[str, bool] = {}
         """Whether the API server knows a field of devices, as far as it was asked since the connection."""
@@ -228,9 +231,12 @@ class Publisher:
             )
             async with aclosing(changes):
                 async for change, found in changes:
-                    if self._take_change(change, StoredSlice.of(found)):
-                        self._note_stale()
-                        self._wake.notify()
+                    if not self._stored.take_change(StoredSlice.of(found), is_deleted=change == "DELETED"):
+                        continue
+                    if change == "DELETED":  # with its Node, maybe, of which the next one has another UID
+                        self._pool = replace(self._pool, node_uid="")
+                    self._note_stale()
+                    self._wake.notify()
         except ClusterError as error:
             ends.append(error)
         else:
@@ -240,28 +246,10 @@ class Publisher:
     # ── what is stored ──
 
     def _take_list(self, found: Iterable[Object]) -> None:
-        known, self._stored = self._stored, {}
-        for one in map(StoredSlice.of, found):
-            old = known.get(one.name)
-            is_same = old is not None and (old.uid, old.version) == (one.uid, one.version)
-            self._stored[one.name] = old if old is not None and is_same else one
+        slices = [*map(StoredSlice.of, found)]
+        self._stored.take_list(slices)
+        for one in slices:
             self._entries.learn_taints(one.devices)
-
-    def _take_change(self, change: str, one: StoredSlice) -> bool:
-        """Take in one event; return whether it was news."""
-        known = self._stored.get(one.name)
-        if known is not None and not _is_newer(one.version, known.version):
-            return False
-        if change != "DELETED":
-            self._stored[one.name] = one
-            return True
-        if known is None or known.uid != one.uid:
-            return False
-        del self._stored[one.name]
-        self._pool = replace(
-            self._pool, node_uid=""
-        )  # if the Node was deleted, too, its next one has another
-        return True
 
     # ── writing ──
 
@@ -271,7 +259,7 @@ class Publisher:
             return None
         if not self._pool.node_uid:
             await self._find_owner(server)
-        offered = self._offered
+        pool, offered = self._pool, self._offered
         devices = [one for some in offered.values() for one in some]
         with_shares = any(one.share_of for one in devices) and await self._knows(server, version, SHARED)
         with_counters = any(one.partition for one in devices) and await self._knows(server, version, PART)
@@ -282,25 +270,45 @@ class Publisher:
             with_counters=with_counters,
             with_tainted=self._takes_taints,
         )
-        planned = writes(self._pool, wanted, self._stored.values(), counter_sets)
+        planned = writes(pool, wanted, self._stored.all(), counter_sets)
         if planned:
             now = asyncio.get_running_loop().time()
-            urgent = is_urgent(wanted, self._stored.values())
+            urgent = is_urgent(wanted, self._stored.all())
             pace = self._urgent_pace if urgent else self._pace
             if wait_seconds := pace.wait_seconds(now):
                 return wait_seconds
             self._pace.spend(now)
             self._urgent_pace.spend(now)
-            for write in planned:
-                await self._write(server, version, write)
+            for stage in stages(planned):
+                await self._write_all(server, version, pool, stage)
         elif offered is self._offered:
             self._note_current()
             return None
         return 0.0  # it may have changed meanwhile
 
-    async def _write(self, server: ApiServer, version: str, write: Write) -> None:
+    async def _write_all(self, server: ApiServer, version: str, pool: Pool, stage: Sequence[Write]) -> None:
+        """Make writes side by side, none after one that fails; raises `ClusterError` when all have ended."""
+        left = iter(stage)
+        failures: list[ClusterError] = []
+
+        async def work() -> None:
+            for write in left:
+                try:
+                    await self._write(server, version, pool, write)
+                except ClusterError as error:
+                    failures.append(error)
+                if failures:
+                    return
+
+        async with asyncio.TaskGroup() as tasks:
+            for _ in stage[:WRITES_AT_ONCE]:
+                tasks.create_task(work())
+        if failures:
+            raise failures[0]
+
+    async def _write(self, server: ApiServer, version: str, pool: Pool, write: Write) -> None:
         kind = resource_slices(version)
-        content = content_of(write, self._pool, version)
+        content = content_of(write, pool, version)
         try:
             if write.verb == "create":
                 made = await server.create(kind, content, rights=PUBLISHER_RIGHTS)
@@ -308,14 +316,14 @@ class Publisher:
                 made = await server.replace(kind, content, rights=PUBLISHER_RIGHTS, when_absent="gone")
             else:
                 await server.delete(kind, write.name, rights=PUBLISHER_RIGHTS, when_absent="gone")
-                self._stored.pop(write.name, None)
+                self._stored.take_absence(write.name)
                 return
         except NotThereError:
-            self._stored.pop(write.name, None)
+            self._stored.take_absence(write.name)
             return
         stored = StoredSlice.of(made)
         self._note_lost(lost_fields(write.devices, stored.devices))
-        self._stored[write.name] = replace(stored, devices=write.devices, counter_sets=write.counter_sets)
+        self._stored.take_written(replace(stored, devices=write.devices, counter_sets=write.counter_sets))
 
     async def _knows(self, server: ApiServer, version: str, field: str) -> bool:
         """Ask for a field of devices, once a connection, by a slice that is looked at and not stored.
@@ -354,7 +362,7 @@ class Publisher:
             self._set_status(replace(self.status, stale_since=self._wall_clock()))
 
     def _note_current(self) -> None:
-        stored = self._stored.values()
+        stored = self._stored.all()
         if self._reasons:
             logger.info("slices are published again")
         self._reasons.clear()
@@ -385,10 +393,3 @@ class Publisher:
         if key not in self._logged:
             self._logged.add(key)
             logger.warning(message, extra=facts)
-
-
-def _is_newer(version: str, known: str) -> bool:
-    """Whether one `resourceVersion` comes after another; both are numbers on all servers that there are."""
-    if version.isdecimal() and known.isdecimal():
-        return int(version) > int(known)
-    return version != known

@@ -11,11 +11,15 @@ A consumer takes the slices of the highest generation, and takes none while they
   was begun so is gone on with, as long as it is still what is wanted.
 
 Of the two the one with fewer writes is taken, and in place if both need as many.
+
+In both, creations and replacements may be made in any order, so also side by side: the new generation, or the
+one that lacks slices, is incomplete until the last of them is there, and of a complete one each is a change
+by itself. Deletions keep their places before and after them.
 """
 
 from __future__ import annotations
 
-from itertools import chain, count
+from itertools import chain, count, groupby
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from msgspec import Struct
@@ -36,6 +40,7 @@ __all__ = [
     "content_of",
     "is_urgent",
     "lost_fields",
+    "stages",
     "writes",
 ]
 
@@ -142,6 +147,15 @@ def writes(
     return [*first, *anew]
 
 
+def stages(planned: Iterable[Write]) -> list[list[Write]]:
+    """Return planned writes by stages: those of one may be made in any order, after all of the one before."""
+    return [
+        stage
+        for is_deletion, found in groupby(planned, key=lambda one: one.verb == "delete")
+        for stage in ([[one] for one in found] if is_deletion else [[*found]])
+    ]
+
+
 def is_urgent(wanted: Sequence[Object], stored: Iterable[StoredSlice]) -> bool:
     """Whether pods may suffer until the writes are done: their devices are gone or unhealthy, or slices are.
 
@@ -182,9 +196,6 @@ def content_of(write: Write, pool: Pool, version: str) -> Object:
 def lost_fields(written: Sequence[Object], stored: Sequence[Object]) -> set[str]:
     """Return the fields of devices that the API server did not keep, as those that it does not know (D49)."""
     return {name for wrote, kept in zip(written, stored, strict=False) for name in wrote if name not in kept}
-
-
-# ── in place ──
 
 
 def _latest(ours: Sequence[StoredSlice]) -> Sequence[StoredSlice]:
