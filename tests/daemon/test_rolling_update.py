@@ -16,6 +16,7 @@ from devplug.daemon.config.loader import load
 from devplug.deploy.manifests import manifests, values_for
 from devplug.deploy.names import Release
 from devplug.deploy.security_context import needs_of
+from devplug.driver.claim_log import claims_in
 from devplug.k8s.yaml import yaml_text
 from tests.cli.programs import ended, said_until, started
 from tests.sandbox.kubectl.stage import Stage, why_kubectl_is_missing
@@ -109,7 +110,7 @@ class Update:
         """Return what is still kept of claims, and of devices to clean."""
         state = self.kubelet_root / "plugins" / "devices.example.com" / "prepared_claims.json"
         dirty = (self.kubelet_root / "device-plugins").glob(".devplug/dirty-*")
-        return [str(one) for one in (*json.loads(state.read_text())["claims"], *self.cdi.iterdir(), *dirty)]
+        return [str(one) for one in (*claims_in(state.read_bytes())[0], *self.cdi.iterdir(), *dirty)]
 
 
 @pytest.fixture

@@ -117,6 +117,7 @@ async def test_files_of_others_stay_and_what_a_dead_writer_left_is_removed(tmp_p
     foreign.write_text("kind: x")
     (cdi / "nvidia.yaml").touch()
     (cdi / ".devplug-c1a100000000-7-01234567.tmp").touch()
+    (cdi / file_name(DRIVER, "u2")).write_bytes(bytes(99))  # as after a power cut
     assert await known(store(tmp_path)) == []
     assert sorted(path.name for path in cdi.iterdir()) == [foreign.name, "nvidia.yaml"]
 

@@ -56,11 +56,12 @@ def is_remains(name: str) -> bool:
     return re.fullmatch(_REMAINS, name) is not None
 
 
-def write_locked(folder: Path, name: str, mark: str, content: bytes) -> int:
+def write_locked(folder: Path, name: str, mark: str, content: bytes, *, is_durable: bool = True) -> int:
     """Write a file of a folder whole and durably, in place of an old one; return it open, and locked.
 
     A reader sees the old file or the new one, whenever it looks and whatever dies meanwhile. `mark` are
-    12 hex digits for the name before. Makes the folder if only that is missing. Raises `OSError`.
+    12 hex digits for the name before. Without `is_durable` it need not outlive the machine's next start, and
+    no disk is waited for. Makes the folder if only that is missing. Raises `OSError`.
     """
     _make_folder(folder)
     # Readers take *.json and *.yaml only.
@@ -75,9 +76,12 @@ def write_locked(folder: Path, name: str, mark: str, content: bytes) -> int:
         os.fchmod(fd, 0o644)  # whatever the umask is: the runtime may run as another user
         file.write(content)
         file.close()  # who watches the folder sees a file moved in, and nothing written to it
-        os.fsync(fd)
+        if is_durable:
+            os.fsync(fd)
         temporary.rename(folder / name)
         undo.pop_all()
+    if not is_durable:
+        return fd
     folder_fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(folder_fd)

@@ -2,8 +2,9 @@
 
 1. A use is in the state file before a device is touched, and until it is released: whatever dies meanwhile,
    who comes after it knows what to release.
-2. A use is prepared if its CDI file is there and of this boot: so one durable write is enough for a prepare,
-   and after a reboot all has to be prepared again. Where both files say something, the CDI file counts.
+2. A use is prepared if its CDI file is there and of this boot: after a reboot all has to be prepared again.
+   So only the state file has to be on the disk, and the CDI file is whole at any time for who reads it.
+   Where both files say something, the CDI file counts.
 3. Two instances of a driver share the files. Who works on a claim has the lock; who gets it reads what the
    other one wrote.
 """
@@ -15,16 +16,17 @@ import fcntl
 import logging
 import os
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from devplug.cdi.files import content_of, explained, is_remains, opened, try_lock, write_locked
+from devplug.driver.claim_log import ClaimLog, Entry
 from devplug.driver.claim_spec import ClaimUse, file_name, file_text, read_file, read_spec, uid_of_file
 from devplug.errors import KubeletError
-from devplug.linux.durable_file import remove_remains, write_whole
+from devplug.linux.durable_file import remove_remains
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -43,11 +45,6 @@ LOCK_AGAIN_SECONDS: Final = 0.02
 LOCK_PATIENCE_SECONDS: Final = 20.0
 _MARK: Final = "c1a100000000"
 """Stands in the names of CDI files that are being written; what tells them apart is their random part."""
-
-
-class _File(Struct, frozen=True, forbid_unknown_fields=True):
-    version: int
-    claims: tuple[ClaimUse, ...]
 
 
 def boot_id() -> str:
@@ -72,9 +69,9 @@ class PreparedClaims:
         self._fd = -1
         self._users = 0
         self._taking = asyncio.Lock()
-        self._writing = asyncio.Lock()
-        self._read: tuple[int, int, int] | None = None
-        """The identity of the state file as it was read or written last."""
+        self._log = ClaimLog(folder / STATE_NAME)
+        self._is_first = True
+        """Whether the CDI files were never looked at."""
 
     def is_prepared(self, use: ClaimUse) -> bool:
         """Whether a claim is prepared in this boot of the machine."""
@@ -95,7 +92,7 @@ class PreparedClaims:
     def recall(self) -> None:
         """Know the claims from the start, as far as the state file tells: the first lock reads all of it."""
         with suppress(OSError, msgspec.DecodeError):
-            self.claims = dict(_stated(self._folder / STATE_NAME))
+            self.claims = self._log.read()
 
     # ── the lock ──
 
@@ -118,7 +115,7 @@ class PreparedClaims:
             self._folder.mkdir(mode=0o750, parents=True, exist_ok=True)
             self._fd = os.open(self._folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             await self._until_free()
-            if self._read is None or self._identity() != self._read:
+            if self._is_first or not self._log.is_current():
                 await asyncio.to_thread(self._load)
         except OSError as error:
             self.close()
@@ -147,19 +144,20 @@ class PreparedClaims:
     async def begin(self, use: ClaimUse) -> None:
         """Note that a use begins: once this returns, it is known whatever dies."""
         self.claims[use.uid] = use
-        await self._write()
+        await self._note(Entry(use), is_durable=True)
 
     async def publish(self, use: ClaimUse, spec: CdiSpec | None) -> ClaimUse:
         """Make a use prepared: runtimes find its devices once this returns. Raises `KubeletError`."""
         prepared = replace(use, boot_id=self._boot_id)
         if spec is None:
-            await self.begin(prepared)
+            self.claims[use.uid] = prepared
+            await self._note(Entry(prepared), is_durable=False)
         else:
             content = file_text(spec, prepared).encode()
             name = file_name(self._driver, use.uid)
             with explained(self._cdi_folder, "write"):
-                fd = await asyncio.to_thread(write_locked, self._cdi_folder, name, _MARK, content)
-            os.close(fd)
+                write = partial(write_locked, self._cdi_folder, name, _MARK, content, is_durable=False)
+                os.close(await asyncio.to_thread(write))
             self.claims[use.uid] = prepared
         return prepared
 
@@ -176,18 +174,14 @@ class PreparedClaims:
     async def end(self, uid: str) -> None:
         """Note that a use is over."""
         if self.claims.pop(uid, None) is not None:
-            await self._write()
+            await self._note(Entry(ended=uid), is_durable=False)
 
-    async def _write(self) -> None:
-        async with self._writing:
-            content = msgspec.json.encode(_File(1, tuple(self.claims.values()))).decode()
-            try:
-                await asyncio.to_thread(write_whole, self._folder / STATE_NAME, content)
-            except OSError as error:
-                self._read = None
-                why = error.strerror or str(error)
-                raise KubeletError(f"cannot write {self._folder / STATE_NAME}: {why}") from error
-            self._read = self._identity()
+    async def _note(self, entry: Entry, *, is_durable: bool) -> None:
+        try:
+            await self._log.note(entry, self.claims, is_durable=is_durable)
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise KubeletError(f"cannot write {self._folder / STATE_NAME}: {why}") from error
 
     # ── reading ──
 
@@ -197,19 +191,21 @@ class PreparedClaims:
         with explained(self._cdi_folder, "read"):
             claims.update(self._published())
         self.claims = claims
-        self._read = self._identity()
+        self._is_first = False
 
     def _published(self) -> Iterator[tuple[str, ClaimUse]]:
         """Yield the uses in CDI files; those of an earlier boot are removed."""
-        is_first = self._read is None
         for name in _names(self._cdi_folder):
             path = self._cdi_folder / name
-            if is_first and is_remains(name):
+            if self._is_first and is_remains(name):
                 _discard_remains(path)
             uid = uid_of_file(self._driver, name)
             if uid is None:
                 continue
             content = _content_at(path)
+            if content is not None and not content.strip(b"\0"):
+                path.unlink(missing_ok=True)  # what a power cut leaves on some file systems
+                continue
             use = None if content is None else read_file(content)
             if use is None or use.uid != uid:
                 logger.warning(
@@ -227,7 +223,7 @@ class PreparedClaims:
         path = self._folder / STATE_NAME
         remove_remains(path)
         try:
-            return dict(_stated(path))
+            return self._log.read()
         except msgspec.DecodeError as error:
             spare = path.with_name(f"{STATE_NAME}.unreadable")
             path.replace(spare)
@@ -237,29 +233,8 @@ class PreparedClaims:
             )
             return {}
 
-    def _identity(self) -> tuple[int, int, int] | None:
-        try:
-            status = (self._folder / STATE_NAME).stat()
-        except FileNotFoundError:
-            return (0, 0, 0)
-        return status.st_dev, status.st_ino, status.st_mtime_ns
-
     def _cdi_path(self, uid: str) -> Path:
         return self._cdi_folder / file_name(self._driver, uid)
-
-
-def _stated(path: Path) -> Iterator[tuple[str, ClaimUse]]:
-    """Yield the uses in a state file. Raises `OSError`, and `DecodeError` for one that is damaged."""
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        return
-    try:
-        claims = msgspec.json.decode(content, type=_File).claims
-    except (UnicodeError, RecursionError) as error:
-        raise msgspec.DecodeError(str(error)) from error
-    for use in claims:
-        yield use.uid, use
 
 
 def _has_file(driver: str, use: ClaimUse) -> bool:

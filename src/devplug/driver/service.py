@@ -8,7 +8,8 @@ worked on by one task at a time, different ones side by side.
 2. A device that another claim still uses is taken over only if the API server says that this one has released
    it: the kubelet may unprepare late (D28). The old use is ended first, and its unprepare then does nothing.
 3. A release is called before it is noted that a use is over. So it is called once, unless this process ends
-   between the two: then once more, as a device that was not cleaned up is worse than one cleaned twice.
+   between the two, or the machine just after: then once more, as a device that was not cleaned up is worse
+   than one cleaned twice.
 """
 
 from __future__ import annotations
