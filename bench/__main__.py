@@ -16,6 +16,7 @@ import devplug
 from bench.growth import ROUNDS, measure_growth, measure_places
 from bench.measures import Counts, measure, measure_many
 from bench.preference import measure_preference
+from bench.preparation import measure_preparation
 from bench.report import Figure, Report, Row, as_json, as_text
 from bench.scheduler import measure_claims, measure_scheduling
 from bench.scrapes import measure_scraping
@@ -57,15 +58,16 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description="Time a device plugin from outside, where this program plays the kubelet; then time our "
-        "own kubelet, with few and with many devices, pods and NUMA nodes; then preferred allocation, the "
-        "sandbox's scheduler, and scrapes of our daemon; and what its transport costs beside grpcio.",
+        "own kubelet, with few and with many devices, pods and NUMA nodes; then preferred allocation, claims "
+        "that our driver prepares, the sandbox's scheduler, and scrapes of our daemon; and what its "
+        "transport costs beside grpcio.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--output", choices=["table", "json"], default="table")
     parser.add_argument(
         "--only",
-        choices=["plugins", "transports", "kubelet", "preference", "scheduling", "scraping"],
+        choices=["plugins", "transports", "kubelet", "preference", "preparation", "scheduling", "scraping"],
         help="measure this alone (all, but only plugins if there is a COMMAND)",
     )
     parser.add_argument("--keep", type=Path, metavar="FILE", help="write the figures there, as JSON")
@@ -130,6 +132,8 @@ async def measured(given: argparse.Namespace) -> list[Report]:
         reports += [await measure_growth(given.rounds), await measure_places(given.rounds)]
     if given.only == "preference" or not (given.only or given.command):
         reports.append(measure_preference())
+    if given.only == "preparation" or not (given.only or given.command):
+        reports.append(await measure_preparation())
     if given.only == "scheduling" or not (given.only or given.command):
         reports += [measure_scheduling(), measure_claims()]
     if given.only == "scraping" or not (given.only or given.command):
