@@ -82,6 +82,15 @@ async def test_what_changed_while_no_driver_ran_is_found_at_its_start(node: Node
         await until(lambda: paths(node, claim) == ["/dev/other"])
 
 
+async def test_devices_that_are_known_before_the_claims_are_count_as_well(node: Node) -> None:
+    claim = node.claims.allocate("c", "a")
+    async with serving(node.driver("a")):
+        await prepared(node, claim)
+    node.resource.nodes["a"] = "/dev/other"
+    async with serving(node.driver("a")):
+        await until(lambda: paths(node, claim) == ["/dev/other"])
+
+
 async def test_a_device_that_is_only_sick_keeps_its_node(node: Node) -> None:
     claim, other = node.claims.allocate("c", "a"), node.claims.allocate("d", "b")
     driver = node.driver("a", "b")

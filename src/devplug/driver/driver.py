@@ -200,7 +200,7 @@ class DraDriver:
             if not listener.is_bound():
                 self._prepare_folder()
                 async with self._store.locked():  # reads the claims of whoever was here before
-                    pass
+                    self.offer.changed.notify()
                 await listener.bind()
             if is_bound := self._registration.is_bound():
                 if not is_overdue:
