@@ -64,7 +64,10 @@ def test_what_is_tried_without_hardware_prints_what_the_page_shows(page: Path, t
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl (1.27 or newer, from dl.k8s.io)")
 @EVERY_PAGE
 def test_the_commands_of_a_page_do_what_it_says_in_a_sandbox(page: Path, tmp_path: Path) -> None:
-    steps = [step for step in steps_of(page.read_text()) if step.kind not in {"try", "no-run"}]
+    text = page.read_text()
+    if "kind: DeviceClass" in text:
+        pytest.importorskip("cel_expr_python", reason="there is no wheel for this machine")
+    steps = [step for step in steps_of(text) if step.kind not in {"try", "no-run"}]
     # Sockets have short paths, and pytest's folders are long.
     with tempfile.TemporaryDirectory(prefix="devplug-", dir="/tmp") as short:
         variables = {"DEVPLUG_SANDBOX_DIR": f"{short}/devplug-sandbox", "HOME": str(tmp_path)}
