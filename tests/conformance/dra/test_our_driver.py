@@ -34,7 +34,7 @@ resources:
   - name: example.com/shared
     serve: dra
     discover: {static: {ids: [x]}}
-    share: {replicas: 2}
+    share: {replicas: 2, maxPerContainer: 1}
 """
 
 CODED: Final = DriverSubject(
@@ -42,7 +42,7 @@ CODED: Final = DriverSubject(
 )
 
 NOT_OURS: Final = {"DRA43", "DRA94"}
-"""A device that claims share is published once for each; an unhealthy one is refused to all."""
+"""A driver in code has no device with shares here; an unhealthy one is refused to all."""
 
 PATIENT: Final = {"DRA48", "DRA54", "DRA93"}
 """Checks in which our driver waits for 20 s, as it should; each has its own start, one is for the day."""
