@@ -19,6 +19,7 @@ from devplug.deploy.security_context import needs_of
 from devplug.devices import ContainerResponse, Device
 from devplug.k8s.yaml import yaml_text
 from devplug.monitor.collector import collected
+from devplug.monitor.node_view import UNANSWERED
 from devplug.plugin.contract import DevicePlugin
 from devplug.plugin.serving import served
 from devplug.status import STATUS_SOCKETS, DeviceStatus, Holder, process_of
@@ -34,6 +35,7 @@ pytestmark = pytest.mark.skipif(
     bool(why_kubectl_is_missing()), reason=why_kubectl_is_missing() or "kubectl is there"
 )
 
+DRIVER = "devices.example.com"
 CONFIG = """
 version: 1
 driver: devices.example.com
@@ -214,6 +216,15 @@ async def test_the_daemon_tells_which_container_has_a_device_by_which_claim(
         assert 'devplug_claims{driver="devices.example.com"} 1' in metrics
         claimed = 'resource="example.com/zero",device="zero",namespace="default",claim="one",request="r"'
         assert f"devplug_device_claimed{{{claimed}}} 1" in metrics
+
+        with_nobody = short_dir / "empty"  # as if the daemon were away
+        (with_nobody / "plugins").mkdir(parents=True)
+        (with_nobody / "plugins" / DRIVER).symlink_to(node.plugin_dir.parent / "plugins" / DRIVER)
+        (with_nobody / "device-plugins").mkdir()
+        seen = await collected(
+            with_nobody / "device-plugins", node.pod_resources_socket, node_name="worker-0"
+        )
+        assert [(one.name, one.fault) for one in seen.resources] == [(DRIVER, UNANSWERED)]
 
         await gone(stage, "claiming")
         told = await device_told(socket, lambda one: not one.claims)

@@ -70,7 +70,7 @@ def test_a_pod_shows_the_devices_that_its_status_names() -> None:
     (row,) = pod_devices([POD])
     assert row.row() == (
         *("default", "uses-resource", "worker-0", "c", RESOURCE, "1"),
-        *("Dev-1", "Healthy", "-", "Running", "-"),
+        *("Dev-1", "Healthy", "-", "Running", "-", "-"),
     )
     assert len(row.row()) == len(POD_COLUMNS_WIDE)
     assert row.value()["devices"] == [{"id": "Dev-1", "health": "Healthy"}]
@@ -120,10 +120,12 @@ def mine(*devices: str) -> dict[str, Any]:
 
 def test_a_pod_shows_the_devices_of_its_claims_with_class_claim_and_request() -> None:
     slices = [slice_on("worker-0", *gpus(2))]
-    (row,) = pod_devices([claiming()], [mine("gpu-0", "gpu-1"), claim("other")], slices)
+    allocated = mine("gpu-0", "gpu-1")
+    allocated["status"]["allocation"]["allocationTimestamp"] = "2026-11-23T12:54:53Z"
+    (row,) = pod_devices([claiming()], [allocated, claim("other")], slices)
     assert row.row() == (
         *("default", "a", "worker-0", "c", DRIVER, "2"),
-        *("gpu-0,gpu-1", "Healthy", "mine/gpu", "Running", "-"),
+        *("gpu-0,gpu-1", "Healthy", "mine/gpu", "Running", "-", "2026-11-23T12:54:53Z"),
     )
     assert row.value()["claim"] == "mine/gpu"
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from devplug.monitor.node_view import UNKNOWN, joined, physical_devices
+from devplug.monitor.node_view import UNANSWERED, UNKNOWN, joined, physical_devices
 from devplug.status import (
     DeviceClaim,
     DeviceStatus,
@@ -174,6 +174,13 @@ def test_devices_of_other_drivers_are_shown_by_what_the_kubelet_lists() -> None:
     ]
     assert [one.pod for one in other.devices[0].holders] == ["p", "q"]
     assert [[claim.name for claim in one.claims] for one in other.devices] == [["c"], ["d"]]
+
+
+def test_a_driver_of_ours_of_which_no_process_answers_has_that_as_its_fault() -> None:
+    pods = [claiming("p", "c", "a-1"), claiming("q", "d", "gpu-0", driver="gpu.example.org")]
+    told = PodResourcesStatus(answered_at=1.0)
+    found = joined("n", 1.0, [], pods, None, told, has_left=lambda name: name == DRIVER).resources
+    assert [(one.name, one.fault) for one in found] == [(DRIVER, UNANSWERED), ("gpu.example.org", "")]
 
 
 NAMES = st.sampled_from([OURS, THEIRS])

@@ -41,6 +41,8 @@ class ClaimedRequest:
     """With the alternative, of one with `firstAvailable`: `REQUEST/ALTERNATIVE`."""
     device_class: str
     devices: tuple[SliceDevice, ...]
+    since: str = ""
+    """When they were allocated, as RFC 3339 writes it; empty where the API server does not say."""
 
 
 def claimed_requests(
@@ -76,18 +78,19 @@ def limits_by_claim(
     found = {}
     for one in maps(status, "requestMappings"):
         container, request = text(one, "containerName"), text(one, "requestName")
-        known = allocated.get(request, (request, "", ()))
+        known = allocated.get(request, (request, "", (), ""))
         found[container, text(one, "resourceName")] = ClaimedRequest(container, name, *known)
     return found
 
 
-def _requests(claim: Object | None) -> Iterator[tuple[str, str, tuple[SliceDevice, ...]]]:
-    """Yield the name of each request of a claim, its class, and what was allocated to it."""
+def _requests(claim: Object | None) -> Iterator[tuple[str, str, tuple[SliceDevice, ...], str]]:
+    """Yield the name of each request of a claim, its class, what was allocated to it, and when."""
+    since = text(claim, "status", "allocation", "allocationTimestamp")
     by_request: dict[str, dict[SliceDevice, None]] = {}
     for result in maps(claim, "status", "allocation", "devices", "results"):
         by_request.setdefault(text(result, "request"), {})[_device(result)] = None
     for request, devices in by_request.items():
-        yield request, _class_of(claim, request), tuple(devices)
+        yield request, _class_of(claim, request), tuple(devices), since
 
 
 def _device(result: Object) -> SliceDevice:

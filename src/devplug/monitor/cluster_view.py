@@ -18,7 +18,7 @@ from devplug.monitor.node_view import UNKNOWN
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from devplug.monitor.cluster_claims import SliceDevice
+    from devplug.monitor.cluster_claims import ClaimedRequest, SliceDevice
 
 __all__ = [
     "NODE_COLUMNS",
@@ -48,7 +48,7 @@ POD_COLUMNS: Final = (
     "HEALTH",
     "CLAIM",
 )
-POD_COLUMNS_WIDE: Final = (*POD_COLUMNS, "PHASE", "REASON")
+POD_COLUMNS_WIDE: Final = (*POD_COLUMNS, "PHASE", "REASON", "SINCE")
 
 _NOTHING: Final = "-"
 _HEALTHY: Final = "Healthy"
@@ -140,6 +140,8 @@ class PodDevices:
     """By ID; None where they are not named. Those of a claim are named as in their ResourceSlice."""
     claim: str = ""
     """Of devices by a claim: `NAME/REQUEST`; it is in the pod's namespace."""
+    since: str = ""
+    """When they were allocated to that, as RFC 3339 writes it; empty where that is not known."""
     phase: str = ""
     reason: str = ""
 
@@ -164,6 +166,7 @@ class PodDevices:
             "devices": devices,
             "health": self.health,
             "claim": self.claim,
+            "since": self.since,
             "phase": self.phase,
             "reason": self.reason,
         }
@@ -172,9 +175,8 @@ class PodDevices:
         """Return the texts of `POD_COLUMNS_WIDE`."""
         devices = ",".join(one.id for one in self.devices or ())
         texts = (self.namespace, self.pod, self.node, self.container, self.resource, str(self.count))
-        return tuple(
-            one or _NOTHING for one in (*texts, devices, self.health, self.claim, self.phase, self.reason)
-        )
+        more = (devices, self.health, self.claim, self.phase, self.reason, self.since)
+        return tuple(one or _NOTHING for one in (*texts, *more))
 
 
 def _of_device(device: HeldDevice) -> dict[str, object]:
@@ -289,8 +291,7 @@ def _by_limits(
             if used is not None and used.devices:
                 devices = tuple(_held_by_claim(device, (), usable) for device in used.devices)
             if number:
-                claim = f"{used.claim}/{used.request}" if used else ""
-                yield _row(pod, place[0], resource, number, devices, claim)
+                yield _row(pod, place[0], resource, number, devices, used)
 
 
 def _by_claims(
@@ -306,8 +307,7 @@ def _by_claims(
             for one in devices
         ]
         devices = tuple(_held_by_claim(device, said, usable) for device in used.devices)
-        claim = f"{used.claim}/{used.request}"
-        yield _row(pod, used.container, used.device_class, len(devices), devices, claim)
+        yield _row(pod, used.container, used.device_class, len(devices), devices, used)
 
 
 def _held_by_claim(
@@ -327,7 +327,12 @@ def _held_by_claim(
 
 
 def _row(
-    pod: Object, container: str, resource: str, count: int, devices: tuple[HeldDevice, ...] | None, claim: str
+    pod: Object,
+    container: str,
+    resource: str,
+    count: int,
+    devices: tuple[HeldDevice, ...] | None,
+    used: ClaimedRequest | None,
 ) -> PodDevices:
     return PodDevices(
         namespace=text(pod, "metadata", "namespace"),
@@ -337,7 +342,8 @@ def _row(
         resource=resource,
         count=count,
         devices=devices,
-        claim=claim,
+        claim=f"{used.claim}/{used.request}" if used else "",
+        since=used.since if used else "",
         phase=text(pod, "status", "phase"),
         reason=text(pod, "status", "reason"),
     )

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from devplug.driver.prepared_claims import STATE_NAME
 from devplug.errors import one_line
 from devplug.holders.holders import Holders, pod_resources_status
 from devplug.k8s.kubelet_dir import CHECKPOINT_NAME, REGISTRY_NAME
@@ -79,8 +79,14 @@ class Collector:
             holders.allocatable,
             pod_resources_status(holders),
             sorted(self._problems.values()),
-            has_left=partial(has_file_of, self._left),
+            has_left=self._has_left,
         )
+
+    def _has_left(self, name: str) -> bool:
+        """Whether a process of ours has left files of a resource name, or of a driver: that has no `/`."""
+        if "/" in name:
+            return has_file_of(self._left, name)
+        return (self._plugin_dir.parent / "plugins" / name / STATE_NAME).exists()
 
     async def run(self) -> None:
         """Follow all processes and the kubelet until cancelled; one that does not answer is tried again."""

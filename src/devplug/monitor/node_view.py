@@ -63,7 +63,7 @@ def joined(
     process that asks it, which knows sooner since it knows when to ask, else to us. A device that it has just
     given out and has no name for yet gets ours. A process that asks nobody tells what it gave out and never
     what came free, so it is believed until the kubelet's next answer. `has_left` says whether a process of
-    ours has left files of a resource name behind.
+    ours has left files of a resource name, or of a DRA driver, behind.
     """
     holders, holds = _holders(pods or ()), [*claim_holds(pods or ())]
     resources: dict[str, ResourceStatus] = {}
@@ -83,7 +83,9 @@ def joined(
         if has_left(other):
             resources[other] = replace(resources[other], fault=UNANSWERED)
     served = {one.driver for one in resources.values()}
-    resources |= _foreign_drivers([hold for hold in holds if hold.driver not in served], name)
+    drivers = _foreign_drivers([hold for hold in holds if hold.driver not in served], name)
+    for driver, known in drivers.items():
+        resources[driver] = replace(known, fault=UNANSWERED) if has_left(driver) else known
     return NodeStatus(
         name=name,
         at=at,

@@ -300,6 +300,6 @@ def test_a_selector_and_one_table_are_enough_for_csv(
     )
     first, *rows = capsys.readouterr().out.splitlines()
     assert code == 0
-    assert first == "NAMESPACE,POD,NODE,CONTAINER,RESOURCE,COUNT,DEVICES,HEALTH,CLAIM,PHASE,REASON"
+    assert first == "NAMESPACE,POD,NODE,CONTAINER,RESOURCE,COUNT,DEVICES,HEALTH,CLAIM,PHASE,REASON,SINCE"
     assert [row.split(",")[1] for row in rows] == ["chosen"]
     stage.kubectl("delete", "pod", "chosen", "--now")
