@@ -49,6 +49,7 @@ INVARIANTS: Final = {
     "I12": "an ID that a container may hold is never dropped from the list",
     "I13": "a prepared claim has its CDI file and its entry; after its unprepare nothing of it is left",
     "I14": "the end of each use is one release; one more where a process died before it was noted",
+    "I15": "the ResourceSlices are the devices of the machine within a second of quiet",
 }
 
 SMOKE_DIVISOR: Final = 50

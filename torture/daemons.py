@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
     from pathlib import Path
 
+    from devplug.kubelet.settings import KubeletSettings
     from devplug.web.client import Response
 
 __all__ = ["Daemon", "Node", "config_text", "node", "pod_of", "until"]
@@ -229,9 +230,9 @@ def _environment(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def node(root: Path, config: str) -> AsyncIterator[Node]:
+async def node(root: Path, config: str, settings: KubeletSettings | None = None) -> AsyncIterator[Node]:
     """Run a kubelet below `root`, with a configuration for daemons; all of those are dead when it is left."""
-    played = Node(root, Kubelet.under(root))
+    played = Node(root, Kubelet.under(root, settings))
     played.file.write_text(config)
     try:
         async with played.kubelet.running():

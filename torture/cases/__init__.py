@@ -41,6 +41,7 @@ SUBJECTS: Final = (
     "checkpoints",
     # Claims, and the driver that prepares them.
     "claim_deaths",
+    "pod_claims",
     # Texts and bytes of others.
     "config_files",
     "config_edits",

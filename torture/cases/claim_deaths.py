@@ -1,4 +1,4 @@
-"""Deaths of a driver: it dies at a step of prepare or unprepare, and the next one goes on from there."""
+"""Deaths of a driver: at a step of prepare or unprepare; the next one goes on with what is left."""
 
 from __future__ import annotations
 

@@ -86,6 +86,15 @@ GUARDS: Final = (
         "tests/driver/test_claim_log.py",
     ),
     Guard(
+        "published-is-what-there-is-now",
+        "I15",
+        "the publisher goes by the last list of devices that it was given",
+        "src/devplug/driver/publisher.py",
+        "        self._offered = devices\n",
+        "        self._offered = self._offered or devices\n",
+        "case api-server-away-from-claims 2",
+    ),
+    Guard(
         "claims-only-take-away",
         "I11",
         "a claim, which anybody may write, adds no permissions to a device",
