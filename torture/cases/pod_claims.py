@@ -211,6 +211,8 @@ async def api_server_away_from_claims(trial: Trial) -> None:
                 for _ in range(3):
                     _shuffle_devices(node, turn.random, beginning)
                     await asyncio.sleep(turn.random.uniform(0.05, 0.4))
+                waited_for = {id_ for one in beginning for id_ in one.device_ids}
+                node.unplug(turn.random.choice([id_ for id_ in IDS if id_ not in waited_for]))
                 await _end(node, fault)
                 ended = time.monotonic()
             faults = work.result() if fault != "403" else []
