@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from itertools import combinations
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from devplug.conformance.dra.claims import claim_object, result_of
@@ -16,16 +17,17 @@ from devplug.wire.dra import ClaimName
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from pathlib import Path
 
     from devplug.driver.claim_spec import ClaimUse
     from devplug.k8s.objects import Object
 
-__all__ = ["DRIVER", "NAMESPACE", "NODE", "Claims", "NodeFiles", "doubly"]
+__all__ = ["DRIVER", "MEMORY", "NAMESPACE", "NODE", "Claims", "NodeFiles", "doubly"]
 
 DRIVER: Final = "devices.example.com"
 NODE: Final = "torture-node"
 NAMESPACE: Final = "default"
+MEMORY: Final = Path("/dev/shm")
+"""A folder in memory: what a killed process has written there is there, and nothing waits for a disk."""
 
 
 @dataclass(slots=True)

@@ -6,10 +6,12 @@ Who schedules is played here: a pod gets the devices that a case says, in a clai
 from __future__ import annotations
 
 import asyncio
+import tempfile
 import time
 from collections import Counter
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from devplug.conformance.dra.claims import claim_object, result_of
@@ -23,12 +25,11 @@ from devplug.kubelet.pods import Container, Pod
 from devplug.kubelet.settings import KubeletSettings
 from devplug.sandbox.scripted_api_server import scripted_api_server
 from torture.catalogue import PATIENCE, BrokenError
-from torture.claims import DRIVER, NAMESPACE, NODE, NodeFiles, doubly
+from torture.claims import DRIVER, MEMORY, NAMESPACE, NODE, NodeFiles, doubly
 from torture.daemons import START_SECONDS, config_text, node, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
-    from pathlib import Path
 
     from devplug.kubelet.kubelet import Kubelet
     from devplug.sandbox.scripted_api_server import ScriptedApiServer
@@ -250,19 +251,20 @@ class ClaimsNode:
 @asynccontextmanager
 async def claims_node(root: Path, *device_ids: str) -> AsyncIterator[ClaimsNode]:
     """Have such a node, with these devices and no daemon yet; all daemons are dead when it is left."""
-    devices = root / "dev"
-    devices.mkdir()
     (root / "cdi").mkdir()
-    released = root / "released"
-    config = f"driver: {DRIVER}\n" + config_text(
-        f'{{name: {RESOURCE}, serve: dra, discover: {{path: "{devices}/*"}}, '
-        "whenUnplugged: {keepUnhealthyFor: 0s}, onRelease: {exec: {command: "
-        f"[/bin/sh, -c, 'echo \"$DEVPLUG_DEVICE_ID\" >> {released}']}}}}}}"
-    )
-    async with scripted_api_server(NODE, lambda: None) as api:
-        claims = ClusterClaims(api)
-        async with node(root, config, KubeletSettings(claims=claims, slices=claims)) as stage:
-            made = ClaimsNode(stage, api, devices, claims, released)
-            for one in device_ids:
-                made.plug(one)
-            yield made
+    # Some of these are many, and the disk has other things to do.
+    with tempfile.TemporaryDirectory(prefix="tt-", dir=MEMORY if MEMORY.is_dir() else None) as name:
+        devices = Path(name)
+        released = root / "released"
+        config = f"driver: {DRIVER}\n" + config_text(
+            f'{{name: {RESOURCE}, serve: dra, discover: {{path: "{devices}/*"}}, '
+            "whenUnplugged: {keepUnhealthyFor: 0s}, onRelease: {exec: {command: "
+            f"[/bin/sh, -c, 'echo \"$DEVPLUG_DEVICE_ID\" >> {released}']}}}}}}"
+        )
+        async with scripted_api_server(NODE, lambda: None) as api:
+            claims = ClusterClaims(api)
+            async with node(root, config, KubeletSettings(claims=claims, slices=claims)) as stage:
+                made = ClaimsNode(stage, api, devices, claims, released)
+                for one in device_ids:
+                    made.plug(one)
+                yield made

@@ -24,7 +24,7 @@ from devplug.driver.parameters import DeviceConfig
 from devplug.driver.prepared_claims import PreparedClaims
 from devplug.driver.service import ClaimService
 from torture.catalogue import case
-from torture.claims import DRIVER, NODE, Claims, NodeFiles, doubly
+from torture.claims import DRIVER, MEMORY, NODE, Claims, NodeFiles, doubly
 from torture.deaths import die_at, follow_steps
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 RESOURCE: Final = "example.com/a"
 IDS: Final = tuple(f"d{number}" for number in range(4))
-MEMORY: Final = Path("/dev/shm")
 AGAIN: Final = 0.25
 """How often the next driver dies, too, at some step of its own."""
 
