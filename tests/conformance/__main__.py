@@ -2,9 +2,9 @@
 
 A row is a mutant, a column a check: X is a failure that is due, ! one that is not, ? one that is due and
 did not come, + one that may come and did, a dot a check that passed. There is one of device plugins, and one
-of DRA drivers. Each mutant is tried in the lanes where
-its fault shows, with --full in all, which takes more than an hour on two cores. --plugins and --dra choose
-one of the two. Ends with 1 if there is a hole: a check that fails on no mutant, or a ! or a ?.
+of DRA drivers, which --plugins and --dra choose. A driver is tried in all lanes, a plugin in those where its
+fault shows, and with --full in all, which takes an hour on two cores. Ends with 1 if there is a hole: a check
+that fails on no mutant, or a ! or a ?.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ class Matrix:
     rows: Mapping[str, Row]
     """By name; `right` is the first."""
     lanes_of: Callable[[str], Sequence[Check]]
+    """The checks by which a mutant is tried."""
     trial: Callable[[str, Sequence[Check]], Awaitable[Sequence[Verdict]]]
 
     def heading(self, width: int) -> Sequence[str]:
@@ -62,7 +63,9 @@ def of_drivers() -> Matrix:
     rows = {
         name: Row(frozenset(one.fails), frozenset(one.also)) for name, one in driver_mutants.mutants().items()
     }
-    return Matrix(all_driver_checks(), {"right": Row(), **rows}, driver_trials.lanes_of, driver_trials.trial)
+    return Matrix(
+        all_driver_checks(), {"right": Row(), **rows}, lambda _: all_driver_checks(), driver_trials.trial
+    )
 
 
 MATRICES = {"--plugins": of_plugins, "--dra": of_drivers}

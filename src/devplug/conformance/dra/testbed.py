@@ -159,7 +159,7 @@ class DriverBed:
         for claim in list(self.claims.values()):
             try:
                 await self.unprepare(claim)
-            except FailedError:
+            except (FailedError, SkippedError):
                 return False
         settled = self.times.settle_seconds
         return await self.kubelet.until(lambda: bool(self.kubelet.live() and self.devices()), settled) and (
@@ -239,14 +239,21 @@ class DriverBed:
 
     # ── calls ──
 
+    def require_endpoint(self) -> None:
+        """Raise `SkippedError` if no call can reach the driver."""
+        if any(not one.endpoint.is_absolute() for one in self.kubelet.live(self.driver)):
+            raise SkippedError("the endpoint is no path, so no call reaches the driver (DRA05)")
+
     async def call_prepare(self, *claims: ClaimName, seconds: float = 0.0) -> Mapping[str, PreparedClaim]:
         """Call NodePrepareResources. Raises `RemoteError`, also for what takes too long."""
+        self.require_endpoint()
         self.claims.update({claim.uid: claim for claim in claims})
         seconds = seconds or self.times.claim_limit_seconds
         return await self.kubelet.call(PREPARE, self.driver, claims, seconds)
 
     async def call_unprepare(self, *claims: ClaimName) -> Mapping[str, str]:
         """Call NodeUnprepareResources. Raises `RemoteError`."""
+        self.require_endpoint()
         seconds = self.times.claim_limit_seconds
         answer = await self.kubelet.call(UNPREPARE, self.driver, claims, seconds)
         for claim in claims:
@@ -268,13 +275,13 @@ class DriverBed:
         return answer[claim.uid]
 
     async def answers(self, *claims: ClaimName) -> Sequence[PreparedClaim]:
-        """Return the answers for all claims of one call. Raises `FailedError` if the call fails."""
+        """Return the answers for all claims of a call. Raises `SkippedError` unless there is one for each."""
         try:
             answer = await self.call_prepare(*claims)
         except RemoteError as error:
-            raise FailedError(f"the whole call is answered with {error}") from error
+            raise SkippedError(f"the whole call is answered with {error} (DRA49)") from error
         if missing := [claim.name for claim in claims if claim.uid not in answer]:
-            raise FailedError(f"the answer has no entry for {missing[0]}")
+            raise SkippedError(f"the answer has no entry for {missing[0]} (DRA50)")
         return [answer[claim.uid] for claim in claims]
 
     async def refusal(self, claim: ClaimName) -> str:

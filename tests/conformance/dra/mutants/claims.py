@@ -56,7 +56,9 @@ class ForgetsShareIds(Mutant):
         return super().device(uid, {**result, "shareID": None})
 
 
-@fails("DRA44", also=("DRA14", "DRA52", "DRA70", "DRA72", "DRA81"))
+@fails(
+    "DRA44", also=("DRA14", "DRA52", "DRA55", "DRA56", "DRA57", "DRA64", "DRA68", "DRA70", "DRA72", "DRA81")
+)
 class RefusesTheSecondPrepare(Mutant):
     """Takes a claim that it knows for a fault of the kubelet."""
 
@@ -143,7 +145,7 @@ class WaitsForTheOldUnprepare(Mutant):
         return ours
 
 
-@fails("DRA60", also=("DRA50", "DRA67"))
+@fails("DRA60", also=("DRA50", "DRA57", "DRA67"))
 class RefusesToUnprepareTwice(Mutant):
     """Takes it for an error that there is nothing to do."""
 
@@ -151,7 +153,7 @@ class RefusesToUnprepareTwice(Mutant):
         return await super().end_of(claim) if claim.uid in self.prepared else "the claim is not prepared"
 
 
-@fails("DRA61", also=("DRA52", "DRA60"))
+@fails("DRA61", also=("DRA52", "DRA60", "DRA77"))
 class AsksForTheClaimToUnprepare(Mutant):
     """Reads the claim in unprepare, and needs it to be there."""
 

@@ -12,7 +12,7 @@ from tests.conformance.dra.mutants import Mutant, fails
 from tests.conformance.dra.right_driver import ClaimError
 
 
-@fails("DRA53", slow_answer_seconds=3.0)
+@fails("DRA53", also=("DRA77",), slow_answer_seconds=3.0)
 class HasNoTimeForTheApiServer(Mutant):
     """Gives the API server a second to answer."""
 

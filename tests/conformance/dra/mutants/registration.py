@@ -69,7 +69,7 @@ class AnnouncesTheOldestFirst(Mutant):
     versions = ("v1beta1.DRAPlugin", "v1.DRAPlugin")
 
 
-@fails("DRA08")
+@fails("DRA08", also=("DRA72", "DRA73", "DRA74", "DRA75", "DRA81"))
 class ServesAfterItWasAsked(Mutant):
     """Makes the service socket when the kubelet has registered it."""
 
@@ -96,7 +96,7 @@ class ThrowsAtTheStatus(Mutant):
         raise RemoteError("Internal", "not implemented yet")
 
 
-@fails("DRA11")
+@fails("DRA11", also=("DRA70", "DRA75"))
 class MovesItsEndpoint(Mutant):
     """Tells a new endpoint each time."""
 

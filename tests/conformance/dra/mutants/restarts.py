@@ -15,7 +15,7 @@ from tests.conformance.dra.mutants import Mutant, fails
 from tests.conformance.dra.right_driver import SLICES
 
 
-@fails("DRA70", also=("DRA11",), return_seconds=1.0)
+@fails("DRA70", also=("DRA11", "DRA75"), return_seconds=1.0)
 class AnswersOneKubelet(Mutant):
     """Answers GetInfo once, and takes every other for a mistake."""
 
@@ -65,7 +65,7 @@ class StumblesOverItsOldSockets(Mutant):
         await super().serve()
 
 
-@fails("DRA75", return_seconds=1.0)
+@fails("DRA75", also=("DRA72", "DRA73", "DRA74"), return_seconds=1.0)
 class DoesNotLookAtItsSockets(Mutant):
     """Makes its sockets once."""
 
@@ -75,7 +75,7 @@ class DoesNotLookAtItsSockets(Mutant):
         await asyncio.Event().wait()
 
 
-@fails("DRA78", slices_seconds=1.0, also=("DRA25", "DRA27", "DRA28", "DRA29"))
+@fails("DRA78", slices_seconds=1.0, also=("DRA25", "DRA27", "DRA28", "DRA29", "DRA79"))
 class EndsWithItsWatch(Mutant):
     """Takes the end of a watch for good."""
 
@@ -125,7 +125,7 @@ class AsksTheApiServerAtTheStartOnce(Mutant):
         await super().publish()
 
 
-@fails("DRA81")
+@fails("DRA81", also=("DRA75",))
 class TakesTheSocketsOfTheNextWithIt(Mutant):
     """Removes every socket of its name at its end."""
 
@@ -144,7 +144,7 @@ class TakesTheSocketsOfTheNextWithIt(Mutant):
             await asyncio.sleep(0.05)
 
 
-@fails("DRA82")
+@fails("DRA82", also=("DRA75",))
 class EndsAtGarbage(Mutant):
     """Ends its service when a connection begins with something that is no HTTP/2."""
 
@@ -189,7 +189,7 @@ class EndsAtGarbage(Mutant):
                 writer.transport.abort()
 
 
-@fails("DRA33")
+@fails("DRA33", also=("DRA81",))
 class ForgetsWhenItTainted(Mutant):
     """Takes its start for the time of each taint."""
 

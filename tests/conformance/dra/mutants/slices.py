@@ -19,7 +19,7 @@ class PublishesUnderAnotherName(Mutant):
         return [{**one, "driver": f"slices.{self.name}"} for one in super().specs()]
 
 
-@fails("DRA21", also=("DRA24",))
+@fails("DRA21", also=("DRA24", "DRA30"))
 class PublishesForAllNodes(Mutant):
     """Offers its devices to every node."""
 
@@ -32,7 +32,7 @@ class PublishesForAllNodes(Mutant):
         return f"fieldSelector=spec.driver%3D{self.name}"
 
 
-@fails("DRA22", republish_limit_seconds=0.3)
+@fails("DRA22", also=("DRA27", "DRA28", "DRA29"), republish_limit_seconds=0.3)
 class CountsItsSlicesWrong(Mutant):
     """Says that there are two slices, and writes one."""
 
@@ -41,7 +41,7 @@ class CountsItsSlicesWrong(Mutant):
         return [{**one, "pool": pool} for one in super().specs()]
 
 
-@fails("DRA23")
+@fails("DRA23", also=("DRA27", "DRA28", "DRA29"))
 class NumbersDevicesInEachSlice(Mutant):
     """Has two slices, and begins with the same name in both."""
 
@@ -59,7 +59,7 @@ class OwnsItsSlicesAlone(Mutant):
         return []
 
 
-@fails("DRA25")
+@fails("DRA25", also=("DRA26", "DRA34"))
 class PublishesWhatIsRefused(Mutant):
     """Has one more slice, with a device name that no DNS label is."""
 
@@ -74,24 +74,24 @@ class PublishesWhatIsRefused(Mutant):
         return version
 
 
-@fails("DRA26")
+@fails("DRA26", also=("DRA34",))
 class WritesAllTheTime(Mutant):
     """Writes its slice every tenth of a second, as if it had changed."""
 
     async def publish(self) -> None:
         while True:
-            await self.sync()
-            listed = await self.api.request("GET", f"{SLICES}?{self.selector()}")
-            for one in listed["items"]:
-                one["metadata"]["labels"] = {"at": str(int(10 * asyncio.get_running_loop().time()))}
-                try:
+            try:
+                await self.sync()
+                listed = await self.api.request("GET", f"{SLICES}?{self.selector()}")
+                for one in listed["items"]:
+                    one["metadata"]["labels"] = {"at": str(int(10 * asyncio.get_running_loop().time()))}
                     await self.api.request("PUT", f"{SLICES}/{one['metadata']['name']}", one)
-                except StatusError as error:
-                    self.say(str(error))
+            except (OSError, StatusError) as error:
+                self.say(str(error))
             await asyncio.sleep(0.1)
 
 
-@fails("DRA27", also=("DRA25", "DRA28", "DRA29"), slices_seconds=1.0)
+@fails("DRA27", also=("DRA25", "DRA28", "DRA29", "DRA34", "DRA70", "DRA78", "DRA79"), slices_seconds=1.0)
 class PublishesOnce(Mutant):
     """Writes its slices at the start, and takes it that they stay."""
 
@@ -134,7 +134,7 @@ class TakesAllSlicesForItsOwn(Mutant):
         return "limit=500"
 
 
-@fails("DRA31", slices_seconds=1.0)
+@fails("DRA31", also=("DRA34",), slices_seconds=1.0)
 class LeavesOldSlices(Mutant):
     """Looks only at the slices of its pool."""
 
@@ -148,7 +148,7 @@ class LeavesOldSlices(Mutant):
         return str(listed["metadata"]["resourceVersion"])
 
 
-@fails("DRA32", also=("DRA33",))
+@fails("DRA32", also=("DRA33", "DRA81"))
 class NumbersDevicesAnew(Mutant):
     """Gives its devices names by a number that goes up with each start."""
 
