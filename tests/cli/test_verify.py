@@ -91,6 +91,7 @@ def test_the_list_and_the_explanation_start_nothing(capsys: pytest.CaptureFixtur
         (["--attach", "/nowhere/x.sock", "--", "x"], "name either a COMMAND"),
         (["--attach", "/nowhere/x.sock"], "/nowhere/x.sock is not a socket"),
         (["--dra", "--attach", "/nowhere/x.sock"], "--dra takes a COMMAND after --"),
+        (["--dra", "--unplug", "true", "--", "x"], "--unplug and --replug need each other"),
         (["--unplug", "x", "--", "y"], "--unplug and --replug need each other"),
         (["--env", "X", "--", "y"], "--env takes NAME=VALUE"),
         (["--quick", "--only", "RES11", "--", "y"], "these options select no check"),

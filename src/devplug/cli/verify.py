@@ -52,7 +52,16 @@ if TYPE_CHECKING:
 
     from devplug.conformance.verdicts import Check
 
-__all__ = ["explain", "list_checks", "selected", "subject_of", "variables_of", "verify", "verify_driver"]
+__all__ = [
+    "driver_subject_of",
+    "explain",
+    "list_checks",
+    "selected",
+    "subject_of",
+    "variables_of",
+    "verify",
+    "verify_driver",
+]
 
 GROUPS_A_LINE: Final = 4
 
@@ -114,19 +123,30 @@ def subject_of(
     A command that does not name the folder gets ours at the kubelet's own path, where that can be done.
     """
     variables = variables_of(environment)
-    if bool(unplug) != bool(replug):
-        raise click.UsageError(
-            "--unplug and --replug need each other; give both, so that the device comes back"
-        )
     return Subject(
         tuple(command),
         variables,
         resource_name,
-        tuple(shlex.split(unplug)),
-        tuple(shlex.split(replug)),
+        *_changes(unplug, replug),
         cdi_dirs=tuple(cdi_dirs),
         default_dir=wants_default_dir(command, variables),
     )
+
+
+def driver_subject_of(
+    command: Sequence[str], *, environment: Sequence[str], unplug: str, replug: str
+) -> DriverSubject:
+    """Return the DRA driver that is to be judged; raises `click.UsageError`."""
+    return DriverSubject(tuple(command), variables_of(environment), *_changes(unplug, replug))
+
+
+def _changes(unplug: str, replug: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the words of both commands that change the devices."""
+    if bool(unplug) != bool(replug):
+        raise click.UsageError(
+            "--unplug and --replug need each other; give both, so that the device comes back"
+        )
+    return tuple(shlex.split(unplug)), tuple(shlex.split(replug))
 
 
 def verify(
@@ -159,10 +179,9 @@ def verify(
 
 
 def verify_driver(
-    command: Sequence[str],
+    subject: DriverSubject,
     checks: Sequence[Check],
     *,
-    environment: Sequence[str],
     quick: bool,
     jobs: int,
     output: str,
@@ -170,8 +189,6 @@ def verify_driver(
 ) -> int:
     """Judge a DRA driver; return the exit code. Raises `click.UsageError` if it cannot even be started."""
     from devplug.sandbox.scripted_api_server import scripted_api_server
-
-    subject = DriverSubject(tuple(command), variables_of(environment))
 
     def judging(reporter: _Reporter) -> Coroutine[object, object, Sequence[Verdict]]:
         return judge_driver(
@@ -184,7 +201,7 @@ def verify_driver(
             on_verdict=reporter.report,
         )
 
-    return _exit_code(_reported(judging, checks, command, output, color))
+    return _exit_code(_reported(judging, checks, subject.command, output, color))
 
 
 def _reported(

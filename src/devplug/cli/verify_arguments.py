@@ -104,8 +104,8 @@ def verify_command(
 
     if explain is not None:
         return verify.explain(explain)
-    if dra and (attach is not None or unplug or replug or resource_name):
-        raise click.UsageError("--dra takes a COMMAND after --, and no --attach, --resource or --unplug")
+    if dra and (attach is not None or resource_name):
+        raise click.UsageError("--dra takes a COMMAND after --, and no --attach or --resource")
     checks = verify.selected(only=only, skip=skip, quick=quick, attached=attach is not None, dra=dra)
     if is_list:
         return verify.list_checks(checks, color)
@@ -116,9 +116,8 @@ def verify_command(
             f"{attach} is not a socket; a plugin has its socket in the folder of kubelet.sock"
         )
     if dra:
-        return verify.verify_driver(
-            command, checks, environment=environment, quick=quick, jobs=jobs, output=output, color=color
-        )
+        subject = verify.driver_subject_of(command, environment=environment, unplug=unplug, replug=replug)
+        return verify.verify_driver(subject, checks, quick=quick, jobs=jobs, output=output, color=color)
     return verify.verify(
         verify.subject_of(
             command,

@@ -251,7 +251,13 @@ DRIVER_FAULTS: Final = (
     _fault(
         "S3", "the driver starts while its slices are wiped (kubernetes/kubernetes#125163)", "DRA32", "DRA78"
     ),
-    _fault("S4", "devices that are gone are published, or prepared (google/dranet#155)", "DRA31", "DRA48"),
+    _fault(
+        "S4",
+        "devices that are gone are published, or prepared (google/dranet#155)",
+        "DRA31",
+        "DRA35",
+        "DRA48",
+    ),
     _fault("S5", "a pool is incomplete, invalid or refused", "DRA22", "DRA23", "DRA25"),
     _fault(
         "S6",
@@ -302,21 +308,26 @@ DRIVER_FAULTS: Final = (
         "nobody is there to be judged: only the kubelet could give up",
     ),
     _fault("P10", "a claim's device or file is not returned after use", "DRA65", "DRA68", "DRA73"),
+    _fault("P11", "a device is pulled out while a claim has it (google/dranet#33)", "DRA37"),
     _untried(
-        "P11",
+        "P12",
         "hardware stays as the last pod left it: a mode of MIG, an interface in a lost namespace "
-        "(google/dranet#33, #56, NVIDIA/k8s-dra-driver-gpu#473)",
+        "(google/dranet#56, NVIDIA/k8s-dra-driver-gpu#473)",
         "only a tool for that hardware sees it; DRA68 judges that the next claim gets the device",
     ),
-    _untried(
+    _fault(
         "H1",
-        "a broken device is taken out of its slice and does not come back, or its partitions stay "
-        "(NVIDIA/k8s-dra-driver-gpu#904, #1316)",
-        "what breaks and mends a device differs by its kind; DRA29 and DRA33 judge the taints there are",
+        "a device that was taken out of its slice does not come back (NVIDIA/k8s-dra-driver-gpu#904)",
+        *("DRA28", "DRA36"),
     ),
     _fault("H2", "the time of a taint is lost, and evictions start to wait again", "DRA29", "DRA33"),
     _fault(
         "H3", "pods show no health, an old one or Unknown", *("DRA90", "DRA91", "DRA92", "DRA93", "DRA94")
+    ),
+    _untried(
+        "H4",
+        "a device breaks, and its partitions can still be allocated (NVIDIA/k8s-dra-driver-gpu#1316)",
+        "what breaks and mends a device differs by its kind; DRA29 and DRA33 judge the taints there are",
     ),
     _fault("W1", "bytes that are no HTTP/2, or no message", "DRA82", "DRA83"),
     _fault("W2", "very many claims in a call, and names of a megabyte", "DRA84"),

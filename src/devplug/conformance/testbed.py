@@ -20,7 +20,7 @@ from devplug.linux.processes import filled
 from devplug.wire.deviceplugin import ALLOCATE
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
     from devplug.conformance.scripted_kubelet import Attempt
     from devplug.conformance.times import Times
@@ -38,6 +38,7 @@ __all__ = [
     "first_call",
     "once",
     "once_in_a_run",
+    "run_command",
     "seconds_until_up",
 ]
 
@@ -49,6 +50,18 @@ Request = TypeVar("Request")
 Response = TypeVar("Response")
 Where = TypeVar("Where", "TestRun", "TestBed")
 Seen = TypeVar("Seen")
+
+
+async def run_command(command: Sequence[str], placeholders: Mapping[str, str]) -> None:
+    """Run a command with its placeholders filled in; raises `SkippedError` if it fails."""
+    words = [filled(word, placeholders) for word in command]
+    try:
+        child = await asyncio.create_subprocess_exec(*words, stdin=asyncio.subprocess.DEVNULL)
+        code = await child.wait()
+    except OSError as error:
+        raise SkippedError(f"cannot run {words[0]}: {error.strerror}") from error
+    if code:
+        raise SkippedError(f"{' '.join(words)} ended with {code}")
 
 
 class StartError(FailedError):
@@ -113,15 +126,7 @@ class TestBed:
 
     async def run(self, command: Sequence[str]) -> None:
         """Run one of the subject's commands that change its devices; raises `SkippedError` if it fails."""
-        places = {"{dir}": str(self.folder), "{work}": str(self.root / "work")}
-        words = [filled(word, places) for word in command]
-        try:
-            child = await asyncio.create_subprocess_exec(*words, stdin=asyncio.subprocess.DEVNULL)
-            code = await child.wait()
-        except OSError as error:
-            raise SkippedError(f"cannot run {words[0]}: {error.strerror}") from error
-        if code:
-            raise SkippedError(f"{' '.join(words)} ended with {code}")
+        await run_command(command, {"{dir}": str(self.folder), "{work}": str(self.root / "work")})
 
     # ── the registration ──
 

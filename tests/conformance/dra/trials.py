@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from devplug.conformance.dra.checks import all_driver_checks
-from devplug.conformance.dra.driver_program import DriverPlace
+from devplug.conformance.dra.driver_program import DriverPlace, DriverSubject
 from devplug.conformance.dra.testbed import DriverRun
 from devplug.conformance.runner import ARRIVAL, judge_run
 from devplug.conformance.times import Times
@@ -30,6 +30,7 @@ TIMES: Final = Times(
     health_seconds=30.0,
     first_list_limit_seconds=30.0,
     slices_seconds=60.0,
+    change_seconds=60.0,
     republish_limit_seconds=30.0,
     silence_seconds=0.5,
     down_seconds=0.5,
@@ -42,6 +43,9 @@ TIMES: Final = Times(
 )
 """Shows a fault as soon as it can be seen; no limit is one that a right driver comes near, however busy the
 machine. A mutant that never comes has shorter ones of its own."""
+
+
+SUBJECT: Final = DriverSubject(unplug=("touch", "{work}/gone-0"), replug=("rm", "-f", "{work}/gone-0"))
 
 
 class InProcess:
@@ -106,5 +110,5 @@ async def trial(name: str, checks: Sequence[Check]) -> Sequence[Verdict]:
         async def launch(place: DriverPlace) -> InProcess:
             return InProcess(kind(place), tasks)
 
-        run = DriverRun(launch, replace(TIMES, **times), scripted_api_server)
+        run = DriverRun(launch, replace(TIMES, **times), scripted_api_server, SUBJECT)
         return await judge_run(run, checks, jobs=4)

@@ -40,5 +40,5 @@ async def judge_driver(
     on a node and an API server of its own, which `open_api` opens. Raises `PluginError` if the command cannot
     be run at all, `StartError` if the driver does not come up and no check says why.
     """
-    run = DriverRun(program_of(subject), times, open_api)
+    run = DriverRun(program_of(subject), times, open_api, subject)
     return await judge_run(run, checks, jobs=jobs, on_arrival=on_arrival, on_verdict=on_verdict)

@@ -40,6 +40,10 @@ class DriverSubject:
     command: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     """Added to that of the judge."""
+    unplug: tuple[str, ...] = ()
+    """A command that takes a device away; with the placeholders. Empty if there is none."""
+    replug: tuple[str, ...] = ()
+    """A command that brings it back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,18 @@ class DriverPlace:
     def registry(self) -> Path:
         """`plugins_registry`."""
         return self.root / "plugins_registry"
+
+    @property
+    def placeholders(self) -> Mapping[str, str]:
+        """What the words of a subject's commands may have in them, and what it becomes."""
+        return {
+            "{root}": str(self.root),
+            "{cdi}": str(self.cdi),
+            "{work}": str(self.work),
+            "{kubeconfig}": str(self.kubeconfig),
+            "{node}": self.node_name,
+            "{pod}": self.pod_uid,
+        }
 
 
 class Running(Protocol):
@@ -91,14 +107,7 @@ def program_of(subject: DriverSubject) -> Launch:
     """Return what starts the subject's command as a program."""
 
     async def launch(place: DriverPlace) -> Program:
-        places = {
-            "{root}": str(place.root),
-            "{cdi}": str(place.cdi),
-            "{work}": str(place.work),
-            "{kubeconfig}": str(place.kubeconfig),
-            "{node}": place.node_name,
-            "{pod}": place.pod_uid,
-        }
+        places = place.placeholders
         environment = {
             **os.environ,
             "PYTHONUNBUFFERED": "1",

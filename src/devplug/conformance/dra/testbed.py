@@ -17,7 +17,7 @@ from devplug.conformance.dra.claims import claim_object, result_of
 from devplug.conformance.dra.driver_program import CdiFolder, DriverPlace, watched_cdi_folder
 from devplug.conformance.dra.scripted_kubelet import ScriptedDraKubelet, scripted_dra_kubelet
 from devplug.conformance.dra.slice_rules import devices_of, is_of_node, slices_of
-from devplug.conformance.testbed import StartError
+from devplug.conformance.testbed import StartError, run_command
 from devplug.conformance.verdicts import FailedError, SkippedError
 from devplug.errors import RemoteError
 from devplug.k8s.objects import Object, text
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
     from devplug.conformance.dra.cluster_api import ClusterApi, OpenClusterApi
-    from devplug.conformance.dra.driver_program import Launch, Running
+    from devplug.conformance.dra.driver_program import DriverSubject, Launch, Running
     from devplug.conformance.dra.scripted_kubelet import Registration
     from devplug.conformance.dra.slice_rules import Device
     from devplug.conformance.times import Times
@@ -62,19 +62,26 @@ class DriverBed:
 
     # ── the process ──
 
-    async def launch(self, pod_uid: str = "") -> Running:
-        """Start the driver, by default as the container of the same pod."""
+    def _place(self, pod_uid: str) -> DriverPlace:
         work = self.root / "work"
         work.mkdir(exist_ok=True)
-        place = DriverPlace(
+        return DriverPlace(
             self.root / "kubelet",
             self.cdi.path,
             work,
             self.root / "kubeconfig",
             NODE,
-            pod_uid or self.pod_uid,
+            pod_uid,
             self.root / f"output-{len(self.programs) + 1}",
         )
+
+    async def run(self, command: Sequence[str]) -> None:
+        """Run one of the subject's commands that change its devices; raises `SkippedError` if it fails."""
+        await run_command(command, self._place(self.pod_uid).placeholders)
+
+    async def launch(self, pod_uid: str = "") -> Running:
+        """Start the driver, by default as the container of the same pod."""
+        place = self._place(pod_uid or self.pod_uid)
         place.kubeconfig.write_text(self.api.kubeconfig)
         program = await self.test_run.launch(place)
         self.programs.append(program)
@@ -328,6 +335,8 @@ class DriverRun:
     launch: Launch
     times: Times
     open_api: OpenClusterApi
+    subject: DriverSubject
+    """Of which the commands are used that change its devices."""
     driver: str = ""
     """The name that the first driver told, for checks that act before one is started."""
 

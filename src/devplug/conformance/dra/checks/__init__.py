@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from devplug.conformance.dra.checks import (
+    changes,
     deadlines,
     health,
     hostile,
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SUBJECTS", "all_driver_checks"]
 
-SUBJECTS: Final = (registration, slices, prepare, deadlines, unprepare, restarts, hostile, health)
+SUBJECTS: Final = (registration, slices, changes, prepare, deadlines, unprepare, restarts, hostile, health)
 """The files that have checks; every `Check` in them is made."""
 
 
