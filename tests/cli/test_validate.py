@@ -16,19 +16,13 @@ import yaml
 from devplug.cli.validate import validate
 from tests.cli.programs import DEVPLUG, devplug, environment
 
-TEN_MISTAKES = """version: 2
+MISTAKES = """version: 2
 resources:
 - name: example.com/serial
   discover: {usb: {vendor: 0403}}
-- name: kubernetes.io/x
-  discover: {path: dev/x}
-- name: example.com/a
-  discover: {path: "/dev/*"}
-  share: {replicas: 0}
 - name: example.com/b
   discover: {path: /dev/b}
   expose: {permissions: rwx, env: {IDS: "{id}", PATH: /bin}}
-  whenUnplugged: {keepUnhealthyFor: 10}
 """
 
 
@@ -51,28 +45,17 @@ def file_with(folder: Path, *resources: str) -> Path:
     return file
 
 
-def test_ten_mistakes_are_ten_lines_each_with_its_place(tmp_path: Path) -> None:
+def test_each_mistake_is_a_line_with_its_place(tmp_path: Path) -> None:
     file = tmp_path / "devplug.yaml"
-    file.write_text(TEN_MISTAKES)
+    file.write_text(MISTAKES)
     ran = devplug("validate", "--no-host", file)
     assert ran.returncode == 2
     *lines, last = ran.stdout.splitlines()
     places = [line.removeprefix(f"{file}:").partition(" ")[0] for line in lines]
-    assert places == [
-        "1:10:",
-        "4:28:",
-        "5:9:",
-        "6:20:",
-        "8:20:",
-        "9:21:",
-        "12:25:",
-        "12:41:",
-        "12:55:",
-        "13:37:",
-    ]
+    assert places == ["1:10:", "4:28:", "7:25:", "7:41:", "7:55:"]
     assert all(" error: " in line for line in lines)
     assert lines[1].endswith('resources[0].discover.usb.vendor: YAML reads 0403 as 259; write "0403"')
-    assert last == "10 errors, 0 warnings"
+    assert last == "5 errors, 0 warnings"
 
 
 def test_what_is_found_here_is_shown_and_what_has_mistakes_is_not_looked_for(
