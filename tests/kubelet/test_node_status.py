@@ -36,38 +36,6 @@ def numbers(kubelet: Kubelet) -> tuple[dict[str, int], dict[str, int]]:
 # ── the rule ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_plugins_have_stands_in_both_numbers() -> None:
-    """C32."""
-    status = NodeStatus().updated(Capacity({RESOURCE: 3}, {RESOURCE: 2}, ()))
-    assert status == NodeStatus({RESOURCE: 3}, {RESOURCE: 2})
-
-
-def test_a_resource_whose_plugin_is_long_gone_stays_with_nought() -> None:
-    """C37."""
-    before = NodeStatus({RESOURCE: 3}, {RESOURCE: 2})
-    gone = before.updated(Capacity({}, {}, (RESOURCE,)))
-    assert gone == NodeStatus({RESOURCE: 0}, {RESOURCE: 0})
-    assert gone.updated(Capacity({}, {}, ())) == gone
-
-
-def test_without_a_count_of_healthy_devices_allocatable_is_the_capacity() -> None:
-    """C39: the device manager tells a capacity alone for a plugin that never sent a list."""
-    assert NodeStatus().updated(Capacity({RESOURCE: 0}, {}, ())) == NodeStatus({RESOURCE: 0}, {RESOURCE: 0})
-
-
-def test_what_others_have_put_there_stays_and_can_all_be_given() -> None:
-    """Kubelet.md 8.1: the kubelet leaves names alone that it does not know."""
-    patched = NodeStatus().patched(OTHER_RESOURCE, 5)
-    assert patched.updated(Capacity({RESOURCE: 1}, {RESOURCE: 0}, ())) == NodeStatus(
-        {OTHER_RESOURCE: 5, RESOURCE: 1}, {OTHER_RESOURCE: 5, RESOURCE: 0}
-    )
-
-
-def test_what_a_plugin_says_replaces_what_others_have_put_there() -> None:
-    patched = NodeStatus().patched(RESOURCE, 5).updated(Capacity({RESOURCE: 1}, {RESOURCE: 1}, ()))
-    assert patched == NodeStatus({RESOURCE: 1}, {RESOURCE: 1})
-
-
 def test_a_report_leaves_the_one_before_it_as_it_was() -> None:
     before = NodeStatus({RESOURCE: 3}, {RESOURCE: 2})
     before.patched(RESOURCE, 9)
@@ -111,6 +79,7 @@ def set_step_by_step(reports: Iterable[Capacity | tuple[str, int]]) -> NodeStatu
 def test_any_reports_and_patches_leave_what_the_steps_of_the_real_kubelet_leave(
     reports: list[Capacity | tuple[str, int]],
 ) -> None:
+    """C32, C37, C39."""
     status = NodeStatus()
     for report in reports:
         status = status.patched(*report) if isinstance(report, tuple) else status.updated(report)
@@ -121,7 +90,7 @@ def test_any_reports_and_patches_leave_what_the_steps_of_the_real_kubelet_leave(
 
 
 async def test_the_numbers_are_those_of_the_last_list_when_it_is_told(short_dir: Path) -> None:
-    """C42: the real kubelet takes up to ten seconds for it; this one shows no number that is older."""
+    """C33, C35, C42: the real kubelet takes up to ten seconds; this one shows no number that is older."""
     clock = Clock()
     async with running(short_dir, clock=clock) as kubelet, registered(kubelet, healthy("a")) as plugin:
         for devices, expected in (
@@ -137,23 +106,6 @@ async def test_the_numbers_are_those_of_the_last_list_when_it_is_told(short_dir:
             clock.seconds += 10
             kubelet.update_node_status()
             assert numbers(kubelet) == expected
-
-
-async def test_removing_a_device_lowers_what_it_counted_for_on_the_node(short_dir: Path) -> None:
-    """C33."""
-    first = healthy("a", "b") + unhealthy("c")
-    async with running(short_dir) as kubelet, registered(kubelet, first) as plugin:
-        assert numbers(kubelet) == ({RESOURCE: 3}, {RESOURCE: 2})
-        plugin.send(healthy("a", "b"))
-        await kubelet.wait(lambda: numbers(kubelet) == ({RESOURCE: 2}, {RESOURCE: 2}))
-        plugin.send(healthy("a"))
-        await kubelet.wait(lambda: numbers(kubelet) == ({RESOURCE: 1}, {RESOURCE: 1}))
-
-
-async def test_an_empty_list_leaves_the_name_on_the_node(short_dir: Path) -> None:
-    """C35."""
-    async with running(short_dir) as kubelet, registered(kubelet, ()):
-        assert numbers(kubelet) == ({RESOURCE: 0}, {RESOURCE: 0})
 
 
 async def test_the_name_of_a_resource_that_expired_outlives_the_kubelet(short_dir: Path) -> None:
