@@ -69,10 +69,12 @@ def naive_hints(
 
 @given(st.data())
 def test_hints_are_what_going_through_all_sets_of_nodes_finds(data: st.DataObject) -> None:
+    """C88, too: what could be on one node if it were free is preferred there alone."""
     nodes = st.none() | st.lists(st.integers(0, 5), unique=True, max_size=3).map(tuple)
     ids = st.lists(st.sampled_from("abcdefgh"), min_size=1, unique=True)
+    healths = st.sampled_from(["Healthy", "Unhealthy"])
     devices = {
-        one: AdvertisedDevice(one, "Healthy", data.draw(nodes, label=f"nodes of {one}"))
+        one: AdvertisedDevice(one, data.draw(healths), data.draw(nodes, label=f"nodes of {one}"))
         for one in data.draw(ids)
     }
     some = st.sets(st.sampled_from(sorted(devices)))
@@ -92,50 +94,6 @@ def fresh(devices: Devices, required: int, machine_nodes: Sequence[int] = (0, 1)
     return said(hints_for(by_id, by_id, (), required, machine_nodes, compat=True))
 
 
-def test_hints_come_by_size_and_then_by_node_numbers() -> None:
-    devices = tuple(device(f"d{node}", node) for node in (2, 0, 1))
-    assert fresh(devices, 1, [0, 1, 2]) == [
-        ((0,), True),
-        ((1,), True),
-        ((2,), True),
-        ((0, 1), False),
-        ((0, 2), False),
-        ((1, 2), False),
-        ((0, 1, 2), False),
-    ]
-
-
-def test_the_smallest_size_is_that_of_all_devices_in_use_or_not() -> None:
-    """C88: what could be on one node if it were free is preferred there alone."""
-    devices = {one.id: one for one in (device("a", 0), device("b", 0), device("c", 1), device("d", 1))}
-    hints = hints_for(devices, ["b", "d"], (), 2, [0, 1], compat=True)
-    assert said(hints) == [((0, 1), False)]
-
-
-def test_unhealthy_devices_count_towards_the_smallest_size() -> None:
-    devices = {one.id: one for one in (device("a", 0), device("b", 0, health="Unhealthy"), device("c", 1))}
-    hints = hints_for(devices, ["a", "c"], (), 2, [0, 1], compat=True)
-    assert said(hints) == [((0, 1), False)]
-
-
-def test_devices_without_a_node_count_for_no_set() -> None:
-    free = (AdvertisedDevice("x", "Healthy"), AdvertisedDevice("y", "Healthy", ()))
-    assert fresh((device("a", 0), *free), 1) == [((0,), True)]
-    assert fresh((device("a", 0), *free), 2) == []
-
-
-def test_a_device_on_two_nodes_counts_for_both() -> None:
-    assert fresh((device("a", 0, 1),), 1) == [((0,), True), ((1,), True), ((0, 1), False)]
-
-
-def test_only_nodes_that_have_devices_are_looked_at() -> None:
-    assert fresh((device("a", 1), device("b", 3)), 1, range(8)) == [
-        ((1,), True),
-        ((3,), True),
-        ((1, 3), False),
-    ]
-
-
 def test_thirty_six_nodes_are_no_trouble_if_devices_are_on_eight() -> None:
     """Such a machine has 2**36 sets of nodes; 1.36 looks at the 255 that can matter."""
     devices = tuple(device(f"gpu{node}", node) for node in range(0, 36, 5))
@@ -146,21 +104,11 @@ def test_thirty_six_nodes_are_no_trouble_if_devices_are_on_eight() -> None:
     assert fresh(devices, 8, range(36)) == [(tuple(range(0, 36, 5)), True)]
 
 
-def test_nodes_that_the_machine_does_not_have_are_left_out() -> None:
-    assert fresh((device("a", 0), device("b", 7)), 1) == [((0,), True)]
-    assert fresh((device("a", 0), device("b", 0, 7)), 2) == [((0,), True)]
-
-
 @pytest.mark.parametrize("machine_nodes", [(0, 1), range(36)])
 @pytest.mark.parametrize("required", [1, 2])
 def test_devices_on_unknown_nodes_alone_cannot_be_placed(required: int, machine_nodes: Sequence[int]) -> None:
     """However many nodes the machine has: none of them needs to be looked at to know that."""
     assert fresh((device("a", 46), device("b", 47)), required, machine_nodes) == []
-
-
-def test_nothing_can_be_placed_anywhere_even_where_all_nodes_are_unknown() -> None:
-    """Then the sets of all of the machine's nodes are looked at."""
-    assert fresh((device("a", 7),), 0) == [((0,), True), ((1,), True), ((0, 1), False)]
 
 
 def test_more_nodes_than_can_be_gone_through_end_the_kubelet() -> None:
@@ -172,31 +120,6 @@ def test_more_nodes_than_can_be_gone_through_end_the_kubelet() -> None:
 
 
 # ── reuse ─────────────────────────────────────────────────────────────────────────────────────────
-
-
-def reusing(reusable: Collection[str], required: int) -> Said | None:
-    devices = {one.id: one for one in (device("a", 0), device("b", 1), AdvertisedDevice("x", "Healthy"))}
-    available = devices.keys() - set(reusable)
-    return said(hints_for(devices, available, reusable, required, [0, 1], compat=True))
-
-
-def test_a_set_that_leaves_out_a_reusable_device_is_none() -> None:
-    assert reusing(["b"], 1) == [((1,), True), ((0, 1), False)]
-    assert reusing(["a", "b"], 1) == [((0, 1), False)]
-
-
-def test_a_reusable_device_counts_with_the_available_ones() -> None:
-    assert reusing(["a"], 2) == [((0, 1), True)]
-
-
-def test_a_reusable_device_without_topology_neither_binds_nor_counts() -> None:
-    assert reusing(["x"], 2) == [((0, 1), True)]
-    assert reusing(["x"], 3) == []
-
-
-def test_a_reusable_device_with_an_empty_topology_can_be_nowhere() -> None:
-    devices = {"a": device("a", 0), "odd": device("odd")}
-    assert said(hints_for(devices, ["a"], ["odd"], 1, [0], compat=True)) == []
 
 
 # ── what is allocated adds ────────────────────────────────────────────────────────────────────────────
