@@ -35,12 +35,20 @@ class Cluster:
         """The fields of devices that the server does not know."""
         self.expired_watches = 0
         """How many watches are answered with 410."""
+        self.refuse: Callable[[str], tuple[int, Mapping[str, str]] | None] = lambda _: None
+        """Returns the code and the headers with which a method is refused; that of watches is WATCH."""
+        self.watch_content: bytes | None = None
+        """What all there is in watches, which end then."""
+        self.calls: list[str] = []
+        """The methods of all calls for slices."""
         self.before_write: Callable[[], None] = lambda: None
         """Called once, before the next write."""
         self.permits: asyncio.Semaphore | None = None
         """If there is one, each write waits for a permit."""
         self.waiting = 0
         """How many writes wait for one."""
+        self.accounts = 0
+        """How often somebody wanted to connect."""
         self.writes: list[str] = []
         """The methods of all writes of slices."""
         self.kubeconfig = folder / "kubeconfig"
@@ -52,6 +60,7 @@ class Cluster:
         return self.registry.create(NODES, "", {"metadata": {"name": name}})
 
     def account(self) -> Account:
+        self.accounts += 1
         return chosen_account(str(self.kubeconfig), None)
 
     def slices(self, node: str = NODE) -> list[Any]:
@@ -104,9 +113,18 @@ class _Old:
         if version != self._cluster.version:
             await _answer(send, 404, "the server could not find the requested resource")
             return
-        if "watch=true" in scope["query_string"].decode() and self._cluster.expired_watches:
+        is_watch = "watch=true" in scope["query_string"].decode()
+        method = "WATCH" if is_watch else scope["method"]
+        self._cluster.calls.append(method)
+        if is_watch and self._cluster.expired_watches:
             self._cluster.expired_watches -= 1
             await _answer(send, 410, "too old resource version")
+            return
+        if is_watch and self._cluster.watch_content is not None:
+            await _send(send, 200, {}, self._cluster.watch_content)
+            return
+        if (refusal := self._cluster.refuse(method)) is not None:
+            await _answer(send, refusal[0], "refused by the test", refusal[1])
             return
         path = f"{start}{group}v1/{rest}"
         scope = {**scope, "path": path, "raw_path": path.encode()}
@@ -164,11 +182,16 @@ def _once(body: bytes, receive: Receive) -> Receive:
     return again
 
 
-async def _answer(send: Send, code: int, message: str) -> None:
+async def _answer(send: Send, code: int, message: str, headers: Mapping[str, str] | None = None) -> None:
     status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": code}
-    headers = [(b"content-type", b"application/json")]
-    await send({"type": "http.response.start", "status": code, "headers": headers})
-    await send({"type": "http.response.body", "body": json.dumps(status).encode()})
+    await _send(send, code, headers or {}, json.dumps(status).encode())
+
+
+async def _send(send: Send, code: int, headers: Mapping[str, str], body: bytes) -> None:
+    told = {"content-type": "application/json", **headers}
+    encoded = [(name.encode(), value.encode()) for name, value in told.items()]
+    await send({"type": "http.response.start", "status": code, "headers": encoded})
+    await send({"type": "http.response.body", "body": body})
 
 
 @asynccontextmanager

@@ -10,8 +10,7 @@ import pytest
 
 from devplug.driver.claim_spec import ClaimUse, DeviceUse
 from devplug.driver.counters import ClaimCounters
-from devplug.driver.publisher import PublisherStatus
-from devplug.driver.status import device_claims, driver_status
+from devplug.driver.status import PublisherStatus, device_claims, driver_status
 from devplug.k8s.errors import ClusterError
 from devplug.logs import AUDIT
 from devplug.wire.dra import PREPARE, UNPREPARE, ClaimName

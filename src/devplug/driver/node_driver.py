@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from devplug.driver.counters import ClaimCounters
     from devplug.driver.offer import DriverResource
     from devplug.driver.parameters import ParameterDecoder
-    from devplug.driver.publisher import PublisherStatus
+    from devplug.driver.status import PublisherStatus
     from devplug.k8s.account import Account
     from devplug.status import DeviceClaim, DriverStatus
 

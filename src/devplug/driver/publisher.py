@@ -12,7 +12,6 @@ import time
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from devplug.driver.api_versions import served_version
@@ -29,6 +28,7 @@ from devplug.driver.slices import (
     stages,
     writes,
 )
+from devplug.driver.status import PublisherStatus
 from devplug.driver.stored_slices import StoredSlices
 from devplug.k8s.client import NODES, Retries, connected, resource_slices
 from devplug.k8s.errors import (
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from devplug.k8s.client import ApiServer
     from devplug.k8s.objects import Object
 
-__all__ = ["PUBLISHER_RIGHTS", "Publisher", "PublisherStatus"]
+__all__ = ["PUBLISHER_RIGHTS", "Publisher"]
 
 logger = logging.getLogger(__name__)
 
@@ -72,22 +72,6 @@ WRITES_AT_ONCE: Final = 8
 
 NEVER_STORED: Final = 0xFFFF
 """The number of the slice by which the API server is asked what it knows: more than any pool has."""
-
-
-class PublisherStatus(Struct, frozen=True):
-    """What is published, as far as the publisher knows."""
-
-    generation: int | None = None
-    """That of the pool; None before it was published for the first time, and while there are no devices."""
-    slices: int = 0
-    devices: int = 0
-    """How many devices the slices have."""
-    stale_since: float | None = None
-    """Since when the slices may not say what is offered, as a Unix time in seconds; None if they say it."""
-    error: str = ""
-    """Why they do not; empty if they do, or will in a moment."""
-    version: str = ""
-    """The version of resource.k8s.io."""
 
 
 class Publisher:
@@ -129,6 +113,8 @@ class Publisher:
         self._wake = Notifier()
         self._pace = Pace()
         self._urgent_pace = Pace(per_second=URGENT_PER_SECOND)
+        self._watch_fails = False
+        """Whether the last watch ended before anything showed that it works: then slices may become stale."""
         self._logged: set[tuple[str, ...]] = set()
         self._reasons: set[str] = set()
         """Why slices could not be published since they were last."""
@@ -178,7 +164,8 @@ class Publisher:
                 self._note_failure(error)
                 if isinstance(error, MissingExtraError):
                     return
-                await asyncio.sleep(self._retries.wait_seconds(failures))
+                asked_seconds = min(error.retry_after_seconds, self._retries.most_seconds)
+                await asyncio.sleep(asked_seconds + self._retries.wait_seconds(failures))
 
     # ── one connection ──
 
@@ -221,6 +208,16 @@ class Publisher:
         self, server: ApiServer, version: str, since: str, ends: list[ClusterError | None]
     ) -> None:
         """Take in what becomes of our slices, for the time of a watch; then say in `ends` why it is over."""
+        is_proven = False
+
+        def prove() -> None:
+            nonlocal is_proven
+            is_proven = True
+            if self._watch_fails:
+                self._watch_fails = False
+                self._wake.notify()
+
+        steady = asyncio.get_running_loop().call_later(STEADY_SECONDS, prove)
         try:
             changes = server.watch(
                 resource_slices(version),
@@ -231,6 +228,7 @@ class Publisher:
             )
             async with aclosing(changes):
                 async for change, found in changes:
+                    prove()
                     if not self._stored.take_change(StoredSlice.of(found), is_deleted=change == "DELETED"):
                         continue
                     if change == "DELETED":  # with its Node, maybe, of which the next one has another UID
@@ -238,9 +236,12 @@ class Publisher:
                     self._note_stale()
                     self._wake.notify()
         except ClusterError as error:
+            self._watch_fails = not is_proven
             ends.append(error)
         else:
             ends.append(None)
+        finally:
+            steady.cancel()
         self._wake.notify()
 
     # ── what is stored ──
@@ -363,13 +364,14 @@ class Publisher:
 
     def _note_current(self) -> None:
         stored = self._stored.all()
-        if self._reasons:
+        if self._reasons and not self._watch_fails:
             logger.info("slices are published again")
-        self._reasons.clear()
+            self._reasons.clear()
         status = PublisherStatus(
             max((one.generation for one in stored), default=None),
             len(stored),
             sum(len(one.devices) for one in stored),
+            error=self.status.error if self._watch_fails else "",
             version=self.status.version,
         )
         self._set_status(status)

@@ -266,7 +266,9 @@ class ClaimService:
                 return await attempt()
             except passing as error:
                 failure = error
-            await within(AGAIN_SECONDS, change.wait())
+            left_seconds = deadline - asyncio.get_running_loop().time()
+            asked_seconds = min(getattr(failure, "retry_after_seconds", 0.0), left_seconds)
+            await within(max(AGAIN_SECONDS, asked_seconds), change.wait())
             if asyncio.get_running_loop().time() >= deadline:
                 raise failure
 
@@ -342,9 +344,7 @@ class ClaimService:
         """Return a resource; None if there is none. Raises `NotReadyError` while it is being replaced."""
         found = self._resources.get(name)
         if found is None and any(one.resource_name == name for one in self._offer.devices.values()):
-            raise NotReadyError(
-                f"{name} was changed and has not listed its devices yet; look at the log of the driver"
-            )
+            raise NotReadyError(f"{name} was changed and has listed no devices yet; look at the driver's log")
         return found
 
     # ── the end of a use ──

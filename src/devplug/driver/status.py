@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from devplug.status import DeviceClaim, DriverStatus
 
 if TYPE_CHECKING:
@@ -11,9 +13,24 @@ if TYPE_CHECKING:
 
     from devplug.driver.claim_spec import ClaimUse
     from devplug.driver.counters import ClaimCounters
-    from devplug.driver.publisher import PublisherStatus
 
-__all__ = ["device_claims", "driver_status"]
+__all__ = ["PublisherStatus", "device_claims", "driver_status"]
+
+
+class PublisherStatus(Struct, frozen=True):
+    """What is published, as far as the publisher knows."""
+
+    generation: int | None = None
+    """That of the pool; None before it was published for the first time, and while there are no devices."""
+    slices: int = 0
+    devices: int = 0
+    """How many devices the slices have."""
+    stale_since: float | None = None
+    """Since when the slices may not say what is offered, as a Unix time in seconds; None if they say it."""
+    error: str = ""
+    """Why they do not, or may not for long; empty if they do, or will in a moment."""
+    version: str = ""
+    """The version of resource.k8s.io."""
 
 
 def driver_status(

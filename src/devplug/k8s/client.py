@@ -15,9 +15,10 @@ from msgspec.structs import replace
 from devplug.backoff import backoff_seconds
 from devplug.errors import one_line
 from devplug.k8s.errors import ClusterError, explained
+from devplug.pace import Pace
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
     from lightkube import AsyncClient
 
@@ -46,6 +47,9 @@ ANSWER_SECONDS: Final = 30.0
 """Longest wait for an answer."""
 
 LIST_PAGE: Final = 500
+
+WATCHES_PER_SECOND: Final = 0.2
+"""How often watches may begin, after the first few: who stands between may end each one at once."""
 
 READING_RIGHTS: Final = (
     "kubectl create clusterrole devplug-view --verb=get,list --resource=pods,nodes,events, "
@@ -309,12 +313,29 @@ def _client(account: Account) -> AsyncClient:
     if http.level == logging.NOTSET:
         http.setLevel(logging.WARNING)
     try:
-        return lightkube.AsyncClient(account.config, trust_env=not account.is_here)
+        client = lightkube.AsyncClient(account.config, trust_env=not account.is_here)
+        # It begins a watch again as soon as one ends, and has no option for that.
+        client._client._client.event_hooks["request"].append(_paced_watches())  # noqa: SLF001
     except Exception as error:
         why = one_line(f"{type(error).__name__}: {error}", 120)
         raise ClusterError(
             f"cannot use the account of {account.where}: {why}; mend it or mount it again"
         ) from error
+    return client
+
+
+def _paced_watches() -> Callable[[Any], Awaitable[None]]:
+    """Return a hook of a client that has its watches wait for their turn."""
+    pace = Pace(WATCHES_PER_SECOND)
+
+    async def wait(request: Any) -> None:  # noqa: ANN401 -- of lightkube's HTTP client
+        if request.url.params.get("watch") != "true":
+            return
+        clock = asyncio.get_running_loop().time
+        await asyncio.sleep(pace.wait_seconds(clock()))
+        pace.spend(clock())
+
+    return wait
 
 
 @cache

@@ -28,6 +28,9 @@ class ClusterError(DevplugError):
     The text says what to change.
     """
 
+    retry_after_seconds: float = 0.0
+    """How long the API server asks to be left alone (Retry-After)."""
+
 
 class ExistsError(ClusterError):
     """The API server has an object of that name already, or another version of it (409)."""
@@ -70,14 +73,27 @@ def explained(advice: str, when_absent: str = "") -> Iterator[None]:
             code = getattr(getattr(error, "status", None), "code", None)
         # A URL may have a secret in it, as that of the sandbox has.
         said = one_line(str(error).partition(" for url ")[0], 120) or type(error).__name__
+        failure: ClusterError
         if code == 404 and when_absent:
-            raise NotThereError(when_absent) from error
-        if code == 409:
-            raise ExistsError(f"the API server has another object of that name ({said})") from error
-        if code == 410:
-            raise ExpiredError(f"the API server has forgotten that version ({said})") from error
-        if code == 422:
-            raise InvalidError(f"the API server takes no such object ({said})") from error
-        if code in {401, 403}:
-            raise RefusedError(f"the API server refuses ({code} {said}); {advice}") from error
-        raise ClusterError(f"the API server gave no usable answer ({said})") from error
+            failure = NotThereError(when_absent)
+        elif code == 409:
+            failure = ExistsError(f"the API server has another object of that name ({said})")
+        elif code == 410:
+            failure = ExpiredError(f"the API server has forgotten that version ({said})")
+        elif code == 422:
+            failure = InvalidError(f"the API server takes no such object ({said})")
+        elif code in {401, 403}:
+            failure = RefusedError(f"the API server refuses ({code} {said}); {advice}")
+        elif code == 429:
+            failure = ClusterError(f"the API server has too much to do, and asks to come back later ({said})")
+        else:
+            failure = ClusterError(f"the API server gave no usable answer ({said})")
+        failure.retry_after_seconds = _retry_after_seconds(error)
+        raise failure from error
+
+
+def _retry_after_seconds(error: Exception) -> float:
+    """Return the seconds of an answer's Retry-After; an API server gives no dates."""
+    headers = getattr(getattr(error, "response", None), "headers", None) or {}
+    value = str(headers.get("Retry-After", ""))
+    return float(value) if value.isdecimal() else 0.0
