@@ -13,7 +13,7 @@ from devplug.driver.claims import (
     AllocatedDevice,
     ClaimRefusedError,
     allocated_devices,
-    is_name,
+    check_names,
     is_uid,
     still_holds,
 )
@@ -132,5 +132,7 @@ def test_what_could_be_a_path_is_no_uid(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "..", "../x", "a/b", "a?watch=1", "a%2fb", "a#", "A", "a" * 254, "a\n"])
 def test_what_could_be_a_path_or_a_query_is_no_name(text: str) -> None:
-    assert not is_name(text)
-    assert is_name("inference-0.claim")
+    for name in (ClaimName(text, "uid-c", "c"), ClaimName("default", "uid-c", text)):
+        with pytest.raises(ClaimRefusedError, match="is no name of a claim"):
+            check_names(name)
+    check_names(ClaimName("default", "uid-c", "inference-0.claim"))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -20,7 +22,7 @@ from devplug.wire.dra import PREPARE, UNPREPARE
 from devplug.wire.sockets import connected
 from tests.driver.apiserver import Cluster, cluster
 from tests.driver.test_publisher import current, errors, publishing
-from tests.driver.world import SERIAL, Node, serving
+from tests.driver.world import SERIAL, FakeResource, Node, serving
 from tests.driver.world import Cluster as KubeletCluster
 from tests.kubelet.dra_driver import pod, running
 from tests.waiting import until
@@ -156,6 +158,37 @@ async def test_claims_that_are_prepared_at_once_have_a_share_each(short_dir: Pat
             for claim in claims:
                 tasks.create_task(peer.call(PREPARE["v1.DRAPlugin"], [claim]))
     assert sorted(node.resource.prepared) == [(one,) for one in IDS]
+
+
+@dataclass
+class Watched(FakeResource):
+    """A resource that notes, when shares are released, which others are in use."""
+
+    others: Callable[[], frozenset[str]] = frozenset
+    seen: list[frozenset[str]] = field(default_factory=list)
+
+    async def release(self, device_ids: Sequence[str]) -> None:
+        self.seen.append(self.others() - {*device_ids})
+        await asyncio.sleep(0)  # others have their turn, as while a command runs
+        await super().release(device_ids)
+
+
+async def test_of_shares_that_end_at_once_the_last_one_sees_that_it_is_the_last(short_dir: Path) -> None:
+    """Else nobody would clean up the device: `onRelease` is for the last one."""
+    resource = Watched()
+    node = Node(short_dir, resource=resource)
+    claims = [
+        node.claims.allocate(f"c{number}", WHOLE, share=f"s{number}", pods=["u"]) for number in range(3)
+    ]
+    driver = node.driver()
+    driver.offer.replace(OFFERED)
+    resource.others = lambda: driver.held_ids(SERIAL)
+    async with serving(driver):
+        await until(node.registration_socket().exists)
+        async with connected(node.socket()) as peer:
+            await peer.call(PREPARE["v1.DRAPlugin"], claims)
+            assert await peer.call(UNPREPARE["v1.DRAPlugin"], claims) == {one.uid: "" for one in claims}
+    assert sorted(map(len, resource.seen)) == [0, 1, 2]
 
 
 # ── slices ──

@@ -107,9 +107,9 @@ GUARDS: Final = (
         "uids-are-no-paths",
         "I11",
         "a UID that leads out of the CDI folder is no UID",
-        _SERVICE,
-        "            if not is_uid(claim.uid):\n",
-        "            if False:\n",
+        "src/devplug/driver/claims.py",
+        "    if not is_uid(claim.uid):\n",
+        "    if False:\n",
         "tests/driver/test_service.py::test_a_uid_that_is_a_path_is_refused_and_no_file_is_touched",
     ),
 )

@@ -25,8 +25,8 @@ __all__ = [
     "ClaimRefusedError",
     "Parameters",
     "allocated_devices",
+    "check_names",
     "is_free",
-    "is_name",
     "is_uid",
     "reserved_pods",
     "still_holds",
@@ -73,9 +73,12 @@ def is_uid(text: str) -> bool:
     return _UID.fullmatch(text) is not None
 
 
-def is_name(text: str) -> bool:
-    """Whether a text can name a claim or its namespace, so that it may be part of a request's path."""
-    return _NAME.fullmatch(text) is not None
+def check_names(claim: ClaimName) -> None:
+    """Raise `ClaimRefusedError` for a claim whose UID, name or namespace could lead out of a folder."""
+    if not is_uid(claim.uid):
+        raise ClaimRefusedError(f"{quoted(claim.uid)} is no UID of a claim")
+    if not (_NAME.fullmatch(claim.namespace) and _NAME.fullmatch(claim.name)):
+        raise ClaimRefusedError(f"{quoted(f'{claim.namespace}/{claim.name}')} is no name of a claim")
 
 
 def allocated_devices(

@@ -18,7 +18,7 @@ import asyncio
 import logging
 import secrets
 import time
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -39,7 +39,7 @@ from devplug.driver.claim_spec import (
 from devplug.driver.claims import (
     ClaimRefusedError,
     allocated_devices,
-    is_name,
+    check_names,
     is_uid,
     reserved_pods,
     still_holds,
@@ -111,7 +111,7 @@ class ClaimService:
         self.asked_for: set[str] = set()
         """The UIDs of claims that the kubelet has had prepared since it came."""
         self._locks: dict[str, tuple[asyncio.Lock, list[None]]] = {}
-        """By claim UID, as long as somebody has or wants it; the list is as long as they are many."""
+        """By claim UID or device, while somebody has or wants it; the list is as long as they are many."""
         self._works = 0
         self._is_idle = asyncio.Event()
         self._is_idle.set()
@@ -161,10 +161,7 @@ class ClaimService:
         started = time.monotonic()
         facts = {"claim": f"{claim.namespace}/{claim.name}", "claim_uid": claim.uid}
         try:
-            if not is_uid(claim.uid):
-                raise ClaimRefusedError(f"{quoted(claim.uid)} is no UID of a claim")
-            if not (is_name(claim.namespace) and is_name(claim.name)):
-                raise ClaimRefusedError(f"{quoted(f'{claim.namespace}/{claim.name}')} is no name of a claim")
+            check_names(claim)
             async with self.alone(claim.uid):
                 self.asked_for.add(claim.uid)
                 use = await self._prepare(claim)
@@ -350,6 +347,13 @@ class ClaimService:
     # ── the end of a use ──
 
     async def end(self, use: ClaimUse) -> None:
+        """End a use; the uses of one device's shares one by one, so that the last one sees that it is."""
+        async with AsyncExitStack() as alone:
+            for name in sorted({device.name for device in use.devices if device.share_id}):
+                await alone.enter_async_context(self.alone(f"shares of {name}"))
+            await self._end_alone(use)
+
+    async def _end_alone(self, use: ClaimUse) -> None:
         """End a use: first no container can start with its devices, then they are released."""
         self._ending.add(use.uid)
         try:
