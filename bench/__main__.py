@@ -13,31 +13,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import devplug
+from bench.dra import DraCounts, measure_dra
 from bench.growth import ROUNDS, measure_growth, measure_places
 from bench.measures import Counts, measure, measure_many
 from bench.preference import measure_preference
-from bench.preparation import measure_preparation
 from bench.report import Figure, Report, Row, as_json, as_text
 from bench.scheduler import measure_claims, measure_scheduling
 from bench.scrapes import measure_scraping
-from bench.subjects import NODES, Subject, many_file
+from bench.subjects import COMMAND, NODES, NODES_FILE, Subject, many_file
 from bench.transports import measure_transports
 
 OURS = "devplug"
 MANY = 10_000
-
-NODES_FILE = """\
-version: 1
-resources:
-  - name: bench.devplug.io/node
-    discover:
-      path: "{devices}/*"
-"""
-
-COMMAND = (
-    str(Path(sys.executable).with_name("devplug")),
-    *("run", "--config", "{config}", "--plugin-dir", "{dir}"),
-)
 
 EXAMPLES = """\
 COMMAND starts another plugin, measured in turns with ours. It may contain:
@@ -58,16 +45,15 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description="Time a device plugin from outside, where this program plays the kubelet; then time our "
-        "own kubelet, with few and with many devices, pods and NUMA nodes; then preferred allocation, claims "
-        "that our driver prepares, the sandbox's scheduler, and scrapes of our daemon; and what its "
-        "transport costs beside grpcio.",
+        "own kubelet, with few and with many devices, pods and NUMA nodes; then preferred allocation, the "
+        "sandbox's scheduler, claims, and scrapes of our daemon; and what its transport costs beside grpcio.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--output", choices=["table", "json"], default="table")
     parser.add_argument(
         "--only",
-        choices=["plugins", "transports", "kubelet", "preference", "preparation", "scheduling", "scraping"],
+        choices=["plugins", "transports", "kubelet", "preference", "scheduling", "scraping", "dra"],
         help="measure this alone (all, but only plugins if there is a COMMAND)",
     )
     parser.add_argument("--keep", type=Path, metavar="FILE", help="write the figures there, as JSON")
@@ -132,10 +118,10 @@ async def measured(given: argparse.Namespace) -> list[Report]:
         reports += [await measure_growth(given.rounds), await measure_places(given.rounds)]
     if given.only == "preference" or not (given.only or given.command):
         reports.append(measure_preference())
-    if given.only == "preparation" or not (given.only or given.command):
-        reports.append(await measure_preparation())
     if given.only == "scheduling" or not (given.only or given.command):
         reports += [measure_scheduling(), measure_claims()]
+    if given.only == "dra" or not (given.only or given.command):
+        reports += await measure_dra(DraCounts(starts=counts.starts))
     if given.only == "scraping" or not (given.only or given.command):
         reports.append(await measure_scraping(COMMAND))
     if given.only == "transports" or not (given.only or given.command):

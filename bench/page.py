@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import dataclass
+from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from bench.dra import BACK, MORE_MEMORY, PREPARED
 from bench.load import AT_ONCE, BESIDE, CROWD, LISTED, MANY
 from bench.report import Figure, shown
 from bench.scheduler import (
@@ -27,12 +29,13 @@ from bench.scheduler import (
 from bench.transports import COLUMNS, DAEMON, GO, SETTLED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 __all__ = ["CLAIMS", "main", "page"]
 
 RESULTS: Final = Path(__file__).parent / "results" / "transports.json"
 SCHEDULING_RESULTS: Final = RESULTS.with_name("scheduling.json")
+DRA_RESULTS: Final = RESULTS.with_name("dra.json")
 HEAD: Final = """\
 # What devplug costs
 
@@ -47,6 +50,7 @@ measured in turns in one run, so that the same noise hits them all: a ratio mean
 ```console
 $ make bench ARGS="--only transports --keep bench/results/transports.json"   # measure, a few minutes
 $ make bench ARGS="--only scheduling --keep bench/results/scheduling.json"   # the sandbox's scheduler
+$ make bench ARGS="--only dra --keep bench/results/dra.json"                 # claims
 $ make pages                                                                 # write this page
 $ make bench CMD='./my-plugin --plugin-dir {dir} --watch {devices}'          # ours beside another plugin
 ```
@@ -81,6 +85,23 @@ around it. Nodes are empty at first and of several sizes, and some are tainted. 
 {SHAPES} shapes; a pod with a claim wants one device, of a class and by a request that have a selector each,
 and every second one has an alternative. Each node has {DEVICES_PER_NODE} devices, and with the most claims
 the last pods find none.
+"""
+
+DRA_TARGETS: Final = {
+    f"{PREPARED}, p50": (5.0, "≤ 5 ms"),
+    BACK: (1000.0, "≤ 1 s"),
+    MORE_MEMORY: (15.0, "≤ 15 MB"),
+}
+"""The most that a figure of claims may be in any column, in its unit, and how that is shown."""
+
+DRA: Final = """\
+## Claims
+
+The daemon as a DRA driver, a process beside a kubelet's end and an API server that share one other process. A
+claim has one of eight devices. Before each prepare the same claim is read by a client that is nothing but an
+open connection: what the driver takes beyond that is its own. The state file and its folder are synced to the
+disk in each prepare and in each unprepare; CDI files are in memory, as on a node, and in one column the state
+is, too. Of the publication of many devices the API server takes most of the time.
 """
 
 # ── claims ──
@@ -215,7 +236,7 @@ class Run:
 def main() -> int:
     """Print the page; return 2 if there is no run to tell of."""
     runs = []
-    for kept in (RESULTS, SCHEDULING_RESULTS):
+    for kept in (RESULTS, SCHEDULING_RESULTS, DRA_RESULTS):
         if not kept.exists():
             print(f"no {kept}: make bench ARGS='--only {kept.stem} --keep FILE'", file=sys.stderr)
             return 2
@@ -224,9 +245,10 @@ def main() -> int:
     return 0
 
 
-def page(run: Run, scheduling: Run) -> str:
-    """Return the page about a run of the transports, and one of the sandbox's scheduler."""
-    return "\n".join([HEAD, *_machine(run), *_figures(run), *_ways(), *_scheduling(scheduling), LIMITS])
+def page(run: Run, scheduling: Run, dra: Run) -> str:
+    """Return the page about a run of the transports, one of the sandbox's scheduler, and one of claims."""
+    parts = (_machine(run), _figures(run), _ways(), _dra(dra), _scheduling(scheduling))
+    return "\n".join([HEAD, *chain(*parts), LIMITS])
 
 
 def _machine(run: Run) -> Iterator[str]:
@@ -285,6 +307,26 @@ def _scheduling(run: Run) -> Iterator[str]:
         note = "; ".join(kept["notes"].values())
         yield f"| {name} | {f'≥ {least:,}' if least else ''} | {value} | {note} |"
     yield ""
+
+
+def _dra(run: Run) -> Iterator[str]:
+    yield DRA
+    yield from _machine(run)
+    for columns, names in groupby(run.figures, key=lambda name: tuple(run.figures[name]["values"])):
+        yield f"| | target | {' | '.join(columns)} | |"
+        yield f"|---|---|{'---:|' * len(columns)}---|"
+        for name in names:
+            values = [run.figure(name, column) for column in columns]
+            limit, target = DRA_TARGETS.get(name, (None, ""))
+            outcome = "" if limit is None else _outcome_of(values, limit)
+            yield f"| {name} | {target} | {' | '.join(map(shown, values))} | {outcome} |"
+        yield ""
+
+
+def _outcome_of(values: Sequence[Figure], limit: float) -> str:
+    """Return whether all figures that were measured are within a limit."""
+    found = [one.value for one in values if one.value is not None]
+    return "not measured" if not found else "met" if max(found) <= limit else "missed"
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import os
 import shutil
 import stat
 import subprocess
+import sys
 import tempfile
 import time
 from contextlib import asynccontextmanager
@@ -119,6 +120,21 @@ async def running(command: Sequence[str], output: Path) -> AsyncIterator[Process
 
 
 # ── subjects ──
+
+NODES_FILE: Final = """\
+version: 1
+resources:
+  - name: bench.devplug.io/node
+    discover:
+      path: "{devices}/*"
+"""
+"""A configuration of our daemon, of one device for each node."""
+
+COMMAND: Final = (
+    str(Path(sys.executable).with_name("devplug")),
+    *("run", "--config", "{config}", "--plugin-dir", "{dir}"),
+)
+"""Our daemon."""
 
 
 def many_file(count: int) -> str:

@@ -39,20 +39,23 @@ async def played(
     smoke: bool,
     first: int | None,
     times: int = 1,
+    patience: float = 1.0,
     told: Callable[[Case, CaseResult], None],
 ) -> list[CaseResult]:
     """Play cases in `jobs` lanes and return their results in the catalogue's order.
 
     `told` gets each as it ends. With `first`, of each case only the round of that number; `times` multiplies
-    counts and limits. The longest begin first; those that have to be alone come after all others, one after
-    the other.
+    counts and limits, `patience` bounds on times. The longest begin first; those that have to be alone come
+    after all others, one after the other.
     """
     results: dict[str, CaseResult] = {}
     free = asyncio.Semaphore(jobs)
 
     async def one(case: Case) -> None:
         async with free:
-            results[case.name] = result = await _played(case, seed, smoke=smoke, first=first, times=times)
+            results[case.name] = result = await _played(
+                case, seed, smoke=smoke, first=first, times=times, patience=patience
+            )
             told(case, result)
 
     ordered = sorted(wanted, key=lambda case: -case.limit_seconds)
@@ -66,11 +69,13 @@ async def played(
     return [results[case.name] for case in wanted]
 
 
-async def _played(case: Case, seed: int, *, smoke: bool, first: int | None, times: int) -> CaseResult:
+async def _played(
+    case: Case, seed: int, *, smoke: bool, first: int | None, times: int, patience: float
+) -> CaseResult:
     count = 1 if first is not None else times * case.count_for(smoke=smoke)
-    limit_seconds = times * case.limit_seconds
+    limit_seconds = times * patience * case.limit_seconds
     words = [sys.executable, "-m", "torture.player", case.name, "--seed", str(seed), "--count", str(count)]
-    words += ["--first", str(first or 0), "--limit", str(limit_seconds)]
+    words += ["--first", str(first or 0), "--limit", str(limit_seconds), "--patience", str(patience)]
     child = await asyncio.create_subprocess_exec(
         *words,
         stdin=asyncio.subprocess.DEVNULL,
@@ -131,6 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             smoke=chosen.smoke,
             first=chosen.number,
             times=chosen.times,
+            patience=chosen.patience,
             told=told,
         )
     )
@@ -152,6 +158,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--number", type=int, metavar="N", help="of each case the round of this number alone")
     parser.add_argument("--smoke", action="store_true", help="each count divided by 50")
     parser.add_argument("--times", type=int, default=1, metavar="N", help="each count multiplied by N")
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=1.0,
+        metavar="X",
+        help="bounds on times multiplied by X: on a machine with other work only a hang is a fault",
+    )
     parser.add_argument("--jobs", type=int, default=(os.cpu_count() or 1) + 1, help="cases side by side")
     parser.add_argument("--keep", type=Path, metavar="FILE", help="write the results there, as JSON")
     parser.add_argument("--list", action="store_true", help="list the cases and run none")

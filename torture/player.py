@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from devplug.errors import DevplugError
-from torture.catalogue import BrokenError, CaseResult, Trial, cases
+from torture.catalogue import PATIENCE, BrokenError, CaseResult, Trial, cases
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -104,10 +104,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--count", type=int)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--limit", type=float)
+    parser.add_argument("--patience", type=float, default=1.0)
     parser.add_argument("--log", action="store_true", help="show what the case logs")
     chosen = parser.parse_args(arguments)
     if not chosen.log:
         logging.disable(logging.CRITICAL)
+    PATIENCE.set(chosen.patience)
     case = cases()[chosen.name]
     result = play(case, chosen.seed, chosen.count or case.count, chosen.first, chosen.limit)
     print(json.dumps(result.as_json()))

@@ -7,11 +7,21 @@ from dataclasses import replace
 
 import pytest
 
-from bench.page import CLAIMS, LEAST_PODS, RESULTS, SCHEDULING_RESULTS, Run, page
+from bench.page import (
+    CLAIMS,
+    DRA_RESULTS,
+    DRA_TARGETS,
+    LEAST_PODS,
+    RESULTS,
+    SCHEDULING_RESULTS,
+    Run,
+    page,
+)
 from bench.transports import DAEMON, GO, GRPCIO
 
 KEPT = Run.of_json(json.loads(RESULTS.read_text()))
 SCHEDULING = Run.of_json(json.loads(SCHEDULING_RESULTS.read_text()))
+DRA = Run.of_json(json.loads(DRA_RESULTS.read_text()))
 RSS = "resident (RSS), 8 devices"
 
 
@@ -21,12 +31,13 @@ def with_value(value: float | None) -> Run:
 
 
 def row(run: Run) -> str:
-    return next(line for line in page(run, SCHEDULING).splitlines() if line.startswith(f"| {RSS} |"))
+    return next(line for line in page(run, SCHEDULING, DRA).splitlines() if line.startswith(f"| {RSS} |"))
 
 
 def test_every_figure_of_the_page_is_in_the_kept_run() -> None:
     assert {claim.name for claim in CLAIMS} <= set(KEPT.figures)
     assert set(LEAST_PODS) <= set(SCHEDULING.figures)
+    assert set(DRA_TARGETS) <= set(DRA.figures)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +61,7 @@ def test_a_target_may_be_a_multiple_of_what_another_needs(
 ) -> None:
     name = "Allocate, one device, p50"
     run = replace(KEPT, figures={name: {"unit": "ms", "values": {DAEMON: ours, GO: theirs}}})
-    lines = page(run, SCHEDULING).splitlines()
+    lines = page(run, SCHEDULING, DRA).splitlines()
     (line,) = (line for line in lines if line.startswith(f"| {name} | ≤ 0.8 × Go |"))
     assert line.endswith(f"| {outcome} |")
 
@@ -58,5 +69,23 @@ def test_a_target_may_be_a_multiple_of_what_another_needs(
 def test_the_schedulers_figures_stand_beside_what_is_wanted_of_them() -> None:
     name = "500 nodes, 5,000 claims"
     figure = {"unit": "/s", "values": {"devplug": 1234.5}, "notes": {"devplug": "7 pods had no node"}}
-    lines = page(KEPT, replace(SCHEDULING, figures={name: figure})).splitlines()
+    lines = page(KEPT, replace(SCHEDULING, figures={name: figure}), DRA).splitlines()
     assert f"| {name} | ≥ 500 | 1234.5 /s | 7 pods had no node |" in lines
+
+
+@pytest.mark.parametrize(
+    ("values", "end"),
+    [
+        ((4.9, 5.0), "| 4.90 ms | 5.00 ms | met |"),
+        ((5.1, 1.0), "| 5.10 ms | 1.00 ms | missed |"),
+        ((None, 1.0), "| - | 1.00 ms | met |"),
+        ((None, None), "| - | - | not measured |"),
+    ],
+)
+def test_a_target_of_claims_is_met_where_all_columns_meet_it(
+    values: tuple[float | None, float | None], end: str
+) -> None:
+    name = "prepare, beyond the API's answer, p50"
+    figure = {"unit": "ms", "values": dict(zip(("disk", "memory"), values, strict=True))}
+    lines = page(KEPT, SCHEDULING, replace(DRA, figures={name: figure})).splitlines()
+    assert f"| {name} | ≤ 5 ms {end}" in lines
