@@ -147,7 +147,7 @@ async def driving(root: Path, memory: Path, count: int) -> AsyncIterator[Driver]
     config = root / "config.yaml"
     config.write_text(DRA_FILE.format(driver=DRIVER, devices=devices))
     async with (
-        scripted_dra_kubelet(kubelet_root / "plugins_registry") as kubelet,
+        scripted_dra_kubelet(kubelet_root / "plugins_registry", WAIT_SECONDS) as kubelet,
         scripted_api_server(NODE, kubelet.notify) as api,
     ):
         kubeconfig = root / "kubeconfig"

@@ -1,4 +1,4 @@
-"""A daemon that begins with a resource for claims: what containers have of its device plugin drains first."""
+"""A daemon that begins: what containers have of the one before it in another way drains first."""
 
 from __future__ import annotations
 
@@ -8,11 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from devplug.cdi.spec import CdiDevice, CdiSpec
 from devplug.daemon.config.loader import load
 from devplug.daemon.service import serve_config
+from devplug.driver.claim_spec import ClaimUse, DeviceUse, file_name, file_text
+from devplug.driver.prepared_claims import boot_id
 from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import Container, Pod, PodPhase
 from devplug.plugin.serving import Serving
+from devplug.wire.dra import UNPREPARE, ClaimName
+from devplug.wire.sockets import connected
 from tests.virtualtime import on_virtual_time
 from tests.waiting import until
 
@@ -20,8 +25,10 @@ pytest.importorskip("lightkube", reason="needs the extra [k8s]: pip install 'dev
 
 anyio_backend = on_virtual_time
 NAME = "example.com/a"
+DRIVER = "d.example.com"
 PLUGIN = f"{{version: 1, resources: [{{name: {NAME}, discover: {{static: {{ids: [a0, a1]}}}}}}]}}"
-CLAIMS = PLUGIN.replace("1,", "1, driver: d.example.com,").replace("discover", "serve: dra, discover")
+NAMED = PLUGIN.replace("1,", f"1, driver: {DRIVER},")
+CLAIMS = NAMED.replace("discover", "serve: dra, discover")
 POD = Pod("uid-p", "p", containers=(Container("main", {NAME: 1}),))
 
 
@@ -38,7 +45,7 @@ async def daemon(kubelet: Kubelet, root: Path, text: str) -> AsyncIterator[Servi
 
 def driver_sockets(root: Path) -> list[str]:
     """The sockets by which a kubelet finds a DRA driver, which begins with its first resource."""
-    return [path.name for path in (root / "plugins_registry").glob("d.example.com*.sock")]
+    return [path.name for path in (root / "plugins_registry").glob(f"{DRIVER}*.sock")]
 
 
 def health(kubelet: Kubelet) -> dict[str, str]:
@@ -77,3 +84,26 @@ async def test_a_daemon_that_begins_with_claims_that_no_pod_precedes_is_a_driver
         async with daemon(kubelet, short_dir, CLAIMS):
             await until(lambda: driver_sockets(short_dir))
             assert kubelet.allocatable().get(NAME) == 0
+
+
+async def test_a_daemon_that_begins_with_a_device_plugin_first_waits_for_the_claims_of_the_driver(
+    short_dir: Path,
+) -> None:
+    kubelet, cdi = Kubelet.under(short_dir), short_dir / "cdi"
+    (short_dir / "plugins_registry").mkdir(exist_ok=True)
+    cdi.mkdir()
+    uid = "11111111-2222-3333-4444-555555555555"
+    name = f"k8s.{DRIVER}/claim={uid}-a0"
+    used = DeviceUse("r", "a0", NAME, "a0", None, has_admin_access=False, cdi_names=(name,))
+    use = ClaimUse("default", "c", uid, (used,), 1, boot_id())
+    spec = CdiSpec(f"k8s.{DRIVER}/claim", (CdiDevice(f"{uid}-a0", envs={"A": "0"}),))
+    (cdi / file_name(DRIVER, uid)).write_text(file_text(spec, use))
+    async with kubelet.running(), daemon(kubelet, short_dir, NAMED) as serving:
+        socket = short_dir / "plugins" / DRIVER / "dra.sock"
+        await until(socket.exists)
+        await until(lambda: [one.health for one in serving.statuses()[0].devices] == ["Unhealthy"])
+        assert NAME not in kubelet.allocatable()
+        async with connected(socket) as peer:
+            await peer.call(UNPREPARE["v1.DRAPlugin"], (ClaimName(namespace="default", name="c", uid=uid),))
+        await kubelet.wait(lambda: kubelet.allocatable().get(NAME) == 2)
+        assert list(cdi.iterdir()) == []

@@ -1,14 +1,21 @@
-"""The change of a resource from device plugin to claims: what containers hold of before this process."""
+"""The change of a resource between device plugin and claims: what containers hold from before."""
 
 from __future__ import annotations
 
+import asyncio
+import os
 from typing import TYPE_CHECKING, Final
 
+from devplug.cdi.files import content_of, opened
+
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from devplug.daemon.config.types import Config, Resource
+    from devplug.daemon.context import DaemonContext
     from devplug.holders.holders import Holders
 
-__all__ = ["DRAINING", "driver_of", "plugin_held_ids"]
+__all__ = ["DRAINING", "driver_of", "held_before"]
 
 DRAINING: Final = "it is served in the old way until no container holds its devices"
 """Why a resource is not served as the file says, while it moves between device plugin and claims: no device
@@ -20,11 +27,23 @@ def driver_of(config: Config, resource: Resource) -> str:
     return (config.driver or "") if resource.serve == "dra" else ""
 
 
-async def plugin_held_ids(holders: Holders, resource_name: str) -> frozenset[str]:
-    """Return the device IDs of a resource that the kubelet has given to containers by a device plugin.
+async def held_before(context: DaemonContext, resource_name: str, driver: str) -> frozenset[str]:
+    """Return the device IDs of a resource that containers hold by a DRA driver, or by a device plugin.
 
-    Its checkpoint says that at once, also to a daemon that has just begun, as after a rollout. It may name
-    more: the kubelet drops what an ended pod had when it next writes the file.
+    The latter if `driver` is empty. The machine tells that at once, also to a daemon that has just begun, as
+    after a rollout.
+    """
+    if not driver:
+        return frozenset() if context.holders is None else await _allocated(context.holders, resource_name)
+    if context.cdi is None:
+        return frozenset()
+    return await asyncio.to_thread(_claimed, context.cdi.folder, driver, resource_name)
+
+
+async def _allocated(holders: Holders, resource_name: str) -> frozenset[str]:
+    """Return what the kubelet's checkpoint names.
+
+    It may name more than is held: the kubelet drops what an ended pod had when it next writes the file.
     """
     return frozenset(
         device_id
@@ -34,3 +53,20 @@ async def plugin_held_ids(holders: Holders, resource_name: str) -> frozenset[str
         if devices.resource_name == resource_name
         for device_id in devices.device_ids
     )
+
+
+def _claimed(folder: Path, driver: str, resource_name: str) -> frozenset[str]:
+    """Return what the CDI files of claims name: a container can start with a device while one is there."""
+    from devplug.driver.claim_spec import read_file, uid_of_file
+
+    found: set[str] = set()
+    for path in sorted(folder.glob("*.yaml")):
+        if uid_of_file(driver, path.name) is None or (fd := opened(path)) is None:
+            continue
+        try:
+            use = read_file(content_of(fd))
+        finally:
+            os.close(fd)
+        if use is not None:
+            found.update(one.device_id for one in use.devices if one.resource_name == resource_name)
+    return frozenset(found)

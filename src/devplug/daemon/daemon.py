@@ -18,11 +18,12 @@ from msgspec.structs import replace
 
 from devplug.cdi.spec import kind_of
 from devplug.daemon.cdi.resource_spec import names_that_are_held
-from devplug.daemon.changeover import DRAINING, driver_of, plugin_held_ids
+from devplug.daemon.changeover import DRAINING, driver_of, held_before
 from devplug.daemon.container_response import found_name
 from devplug.daemon.placement import claimed_twice, placement_of
 from devplug.daemon.resource import ConfiguredPlugin
 from devplug.daemon.sources.hardware import numa_distances
+from devplug.devices import Device
 from devplug.errors import KubeletError, PluginError
 from devplug.linux.inotify import until_present
 from devplug.plugin.drivers import NODE_NAME_VARIABLE
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from devplug.daemon.config.types import Config, Resource
     from devplug.daemon.context import DaemonContext
     from devplug.daemon.preference import Candidate
-    from devplug.devices import Device
     from devplug.errors import DevplugError
     from devplug.holders.holders import Holders
     from devplug.plugin.serving import Serving
@@ -218,8 +218,8 @@ class Daemon:
             self._retire(self._plugins.pop(name))
         for name, resource in wanted.items():
             driver = driver_of(config, resource)
-            if driver and name not in self._begun:
-                await self._serve_held_by_plugin(resource)
+            if config.driver and name not in self._begun:
+                await self._serve_as_before(resource, "" if driver else config.driver)
             self._begun.add(name)
             plugin = self._plugins.get(name)
             if self._drivers.get(name, driver) != driver:
@@ -234,16 +234,15 @@ class Daemon:
                 await self._serve(resource)
         self._has_started = True
 
-    async def _serve_held_by_plugin(self, resource: Resource) -> None:
-        """Serve a resource for claims by a device plugin at first, if containers hold devices of one.
+    async def _serve_as_before(self, resource: Resource, other: str) -> None:
+        """Serve a resource at first by another driver, or a device plugin, if containers hold devices by it.
 
         The process before this one gave them out: a rollout, or an end while they were to be released.
         """
-        holders, name = self._context.holders, resource.name
-        if holders is not None and (held := await plugin_held_ids(holders, name)):
-            self._drivers[name] = ""
-            await self._serve(replace(resource, serve="devicePlugin"))
-            holders.note_allocated(name, held)
+        if held := await held_before(self._context, resource.name, other):
+            self._drivers[resource.name] = other
+            await self._serve(replace(resource, serve="dra" if other else "devicePlugin"))
+            self._plugins[resource.name].held.give(map(Device, held))
 
     async def _serve(self, resource: Resource) -> None:
         """Serve a resource, in place of the plugin of the same name if there is one."""
