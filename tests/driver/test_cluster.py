@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from devplug.devices import Device
-from devplug.driver.driver import DraDriver
-from devplug.driver.offer import ClusterClaims, OfferedDevice
+from devplug.driver.kubelet_sockets import KubeletSockets
+from devplug.driver.node_driver import ClusterClaims
+from devplug.driver.offer import OfferedDevice
 from devplug.k8s.account import chosen_account
-from devplug.k8s.client import ApiServer, connected
 from devplug.sandbox.registry import RESOURCE_CLAIMS
 from devplug.wire import sockets
 from devplug.wire.dra import PREPARE, UNPREPARE, ClaimName, PreparedClaim
@@ -56,12 +57,12 @@ async def test_a_claim_of_the_cluster_is_prepared_until_it_is_gone(
     node = Node(short_dir)
     claim = allocate(server)
 
-    def driver(api: ApiServer) -> DraDriver:
-        made = DraDriver(
+    def driver() -> KubeletSockets:
+        made = KubeletSockets(
             DRIVER,
             NODE,
             {SERIAL: node.resource},
-            ClusterClaims(api),
+            claims,
             decode,
             kubelet_root=node.root,
             cdi_folder=node.cdi,
@@ -69,7 +70,9 @@ async def test_a_claim_of_the_cluster_is_prepared_until_it_is_gone(
         made.offer.replace({"a": OfferedDevice(SERIAL, Device("a"))})
         return made
 
-    async with connected(lambda: chosen_account(str(file), None)) as api, serving(driver(api)):
+    claims = ClusterClaims(lambda: chosen_account(str(file), None))
+    async with AsyncExitStack() as stack, serving(driver()):
+        stack.push_async_callback(claims.close)
         await until(node.registration_socket().exists)
         async with sockets.connected(node.socket()) as peer:
 

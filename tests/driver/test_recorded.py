@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from devplug.devices import Device
-from devplug.driver.driver import DraDriver
+from devplug.driver.kubelet_sockets import KubeletSockets
 from devplug.driver.offer import OfferedDevice
 from devplug.wire.deviceplugin import Method
 from devplug.wire.dra import PREPARE, UNPREPARE
@@ -69,7 +69,7 @@ class RecordedKubelet:
                 await self._call(line, reply_of(self.lines, number))
 
     async def _start(self, name: str, instance: str) -> None:
-        driver = DraDriver(
+        driver = KubeletSockets(
             name,
             NODE,
             {self.node.resource.resource_name: self.node.resource},

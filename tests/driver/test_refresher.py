@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from devplug.cdi.spec import UNPLUGGED_PATH, CdiSpec
 from devplug.devices import ContainerResponse, Device, DeviceNode, Health, Mount
 from devplug.driver.claim_spec import ClaimUse, DeviceUse, claim_spec, current_spec
-from devplug.driver.driver import DraDriver
+from devplug.driver.kubelet_sockets import KubeletSockets
 from devplug.driver.offer import OfferedDevice
 from devplug.errors import NotReadyError
 from devplug.wire.dra import PREPARE, UNPREPARE, ClaimName
@@ -40,7 +40,7 @@ def paths(node: Node, claim: ClaimName) -> list[str]:
     return [one.get("hostPath", one["path"]) for d in devices for one in d["containerEdits"]["deviceNodes"]]
 
 
-def offer(driver: DraDriver, **devices: Device) -> None:
+def offer(driver: KubeletSockets, **devices: Device) -> None:
     driver.offer.replace({name: OfferedDevice(SERIAL, device) for name, device in devices.items()})
 
 

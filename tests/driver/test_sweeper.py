@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.driver.driver import DraDriver
+from devplug.driver.kubelet_sockets import KubeletSockets
 from devplug.driver.sweeper import GRACE_SECONDS, LOOK_SECONDS, next_look
 from devplug.k8s.errors import ClusterError
 from devplug.kubelet.kubelet import Kubelet
@@ -33,7 +33,7 @@ def node(short_dir: Path) -> Node:
 
 
 @asynccontextmanager
-async def reset(node: Node) -> AsyncIterator[tuple[Kubelet, DraDriver]]:
+async def reset(node: Node) -> AsyncIterator[tuple[Kubelet, KubeletSockets]]:
     """A kubelet that knows nothing of the claim that the one before has had prepared."""
     node.claims.allocate("c", "a")
     driver = node.driver("a", "b")

@@ -11,7 +11,7 @@ from typing import Any
 
 from devplug.cdi.spec import CdiOwner
 from devplug.devices import ContainerResponse, Device, DeviceNode
-from devplug.driver.driver import DraDriver
+from devplug.driver.kubelet_sockets import KubeletSockets
 from devplug.driver.offer import OfferedDevice
 from devplug.driver.parameters import DeviceConfig
 from devplug.errors import AllocationError
@@ -172,8 +172,8 @@ class Node:
         pod_uid: str = "",
         host_root: Path | None = None,
         cdi_folder: Path | None = None,
-    ) -> DraDriver:
-        made = DraDriver(
+    ) -> KubeletSockets:
+        made = KubeletSockets(
             DRIVER,
             NODE,
             {self.resource.resource_name: self.resource},
@@ -192,7 +192,7 @@ class Node:
 
 
 @asynccontextmanager
-async def serving(driver: DraDriver) -> AsyncIterator[DraDriver]:
+async def serving(driver: KubeletSockets) -> AsyncIterator[KubeletSockets]:
     """Have a driver serve for a block; then it ends as by SIGTERM."""
     async with asyncio.TaskGroup() as tasks:
         life = tasks.create_task(driver.run())

@@ -6,17 +6,22 @@ Resources come and go while it runs. What they offer is published together, as t
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from devplug.cdi.files import CDI_FOLDER
 from devplug.dra.taints import NO_EXECUTE, NO_SCHEDULE
-from devplug.driver.claim_reader import ConnectedClaims
-from devplug.driver.driver import DraDriver
+from devplug.driver.api_versions import served_version
+from devplug.driver.kubelet_sockets import KubeletSockets
 from devplug.driver.offer import ResourceLists
 from devplug.driver.publisher import PUBLISHER_RIGHTS, Publisher
 from devplug.driver.shares import offered_devices
 from devplug.driver.status import device_claims, driver_status
 from devplug.k8s.account import ACCOUNT_FOLDER, mounted_account
+from devplug.k8s.client import CLAIMS, connected
+from devplug.k8s.errors import ClusterError, NotThereError
 from devplug.linux.notifier import Notifier, within
 
 if TYPE_CHECKING:
@@ -29,9 +34,63 @@ if TYPE_CHECKING:
     from devplug.driver.parameters import ParameterDecoder
     from devplug.driver.status import PublisherStatus
     from devplug.k8s.account import Account
+    from devplug.k8s.client import ApiServer, Kind
+    from devplug.k8s.objects import Object
     from devplug.status import DeviceClaim, DriverStatus
 
-__all__ = ["NodeDriver"]
+__all__ = ["ClusterClaims", "NodeDriver"]
+
+READER_RIGHTS: Final = "get resourceclaims"
+
+CONNECTION_SECONDS: Final = 600.0
+"""How long claims are read over one connection: the token of a pod is replaced within the hour."""
+
+
+class ClusterClaims:
+    """The claims of the cluster, over a connection of its own, made anew when it failed or is old.
+
+    It lives as long as its driver, until `close`. `account_of` returns the account, and is called for each
+    connection.
+    """
+
+    def __init__(self, account_of: Callable[[], Account]) -> None:
+        self._account_of = account_of
+        self._stack = AsyncExitStack()
+        self._connection: tuple[ApiServer, Kind] | None = None
+        """With it, the claims of the version that is served."""
+        self._outdated_at = 0.0
+        self._connecting = asyncio.Lock()
+
+    async def get_claim(self, namespace: str, name: str) -> Object:
+        """Return a claim's object, of the version that is served.
+
+        Raises `NotThereError` if there is none, and else `ClusterError`.
+        """
+        async with self._connecting:
+            server, claims = connection = await self._connected()
+        try:
+            return await server.get(claims, name, namespace=namespace, rights=READER_RIGHTS)
+        except NotThereError:
+            raise
+        except ClusterError:
+            if self._connection is connection:
+                self._outdated_at = 0.0
+            raise
+
+    async def _connected(self) -> tuple[ApiServer, Kind]:
+        now = asyncio.get_running_loop().time()
+        if self._connection is None or now >= self._outdated_at:
+            await self.close()
+            server = await self._stack.enter_async_context(connected(self._account_of))
+            version = await served_version(server, rights=READER_RIGHTS)
+            self._connection = server, replace(CLAIMS, version=version)
+            self._outdated_at = now + CONNECTION_SECONDS
+        return self._connection
+
+    async def close(self) -> None:
+        """Close the connection."""
+        self._connection = None
+        await self._stack.aclose()
 
 
 class NodeDriver:
@@ -65,16 +124,16 @@ class NodeDriver:
         def account() -> Account:
             return mounted_account(account_folder, PUBLISHER_RIGHTS)
 
-        self._reader = ConnectedClaims(account)
+        self._reader = ClusterClaims(account)
         # A pod that comes before the kubelet knows the driver waits for a minute (dra.md D18).
         self._publisher = Publisher(
             name,
             node_name,
             account,
             evicting=self._evicting,
-            may_begin=lambda: self._claims.is_registered,
+            may_begin=lambda: self._sockets.is_registered,
         )
-        self._claims = DraDriver(
+        self._sockets = KubeletSockets(
             name,
             node_name,
             self._resources,
@@ -88,7 +147,7 @@ class NodeDriver:
     @property
     def is_registered(self) -> bool:
         """Whether a kubelet has accepted the registration."""
-        return self._claims.is_registered
+        return self._sockets.is_registered
 
     @property
     def published(self) -> PublisherStatus:
@@ -98,7 +157,7 @@ class NodeDriver:
     @property
     def fault(self) -> str:
         """What keeps the driver from being ready; empty if nothing does."""
-        return self._claims.fault or self._slices_fault()
+        return self._sockets.fault or self._slices_fault()
 
     def _slices_fault(self) -> str:
         status = self._publisher.status
@@ -110,26 +169,26 @@ class NodeDriver:
     @property
     def counters(self) -> ClaimCounters:
         """What the kubelet asked since the process began."""
-        return self._claims.counters
+        return self._sockets.counters
 
     def status(self) -> DriverStatus:
         """Return the status of the driver at this moment."""
         return driver_status(
             self.name,
             self._publisher.status,
-            self._claims.counters,
+            self._sockets.counters,
             is_registered=self.is_registered,
             fault=self.fault,
-            claims=len(self._claims.claims),
+            claims=len(self._sockets.claims),
         )
 
     def claim_uids(self) -> Iterable[str]:
         """Return the UIDs of the claims that use devices."""
-        return self._claims.claims.keys()
+        return self._sockets.claims.keys()
 
     def claims_of(self, resource_name: str) -> Mapping[str, tuple[DeviceClaim, ...]]:
         """Return the claims that use each of a resource's devices, by device ID."""
-        return device_claims(self._claims.claims.values(), resource_name)
+        return device_claims(self._sockets.claims.values(), resource_name)
 
     def taint_of(self, resource_name: str) -> str:
         """Return the effect of the taint of a resource's unhealthy devices; empty if they have none."""
@@ -138,7 +197,7 @@ class NodeDriver:
 
     def held_ids(self, resource_name: str) -> frozenset[str]:
         """Return the IDs of a resource's devices that a claim uses."""
-        return self._claims.held_ids(resource_name)
+        return self._sockets.held_ids(resource_name)
 
     # ── resources ──
 
@@ -177,13 +236,13 @@ class NodeDriver:
         """Serve until cancelled; then finish work on claims. The slices stay for whoever comes next."""
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._claims.run())
+                group.create_task(self._sockets.run())
                 group.create_task(self._publisher.run())
                 group.create_task(self._pass_on_offers())
                 group.create_task(self._pass_on_uses())
                 group.create_task(self._pass_on_changes(self._publisher.changed))
-                group.create_task(self._pass_on_changes(self._claims.changed, self._publisher.wake))
-                group.create_task(self._pass_on_changes(self._claims.offer.changed))
+                group.create_task(self._pass_on_changes(self._sockets.changed, self._publisher.wake))
+                group.create_task(self._pass_on_changes(self._sockets.offer.changed))
         finally:
             await self._reader.close()
 
@@ -192,7 +251,7 @@ class NodeDriver:
         while True:
             change = self._offers.next
             is_due = self._lists.advance(clock())
-            self._claims.offer.replace(offered_devices(self._lists.devices))
+            self._sockets.offer.replace(offered_devices(self._lists.devices))
             if is_due:
                 self._publisher.offer(dict(self._lists.devices))
                 self._has_offered = True
@@ -200,11 +259,11 @@ class NodeDriver:
             await within(None if again_at is None else again_at - clock(), change.wait())
 
     async def _pass_on_uses(self) -> None:
-        offer = self._claims.offer
+        offer = self._sockets.offer
         while True:
             change = offer.changed.next
             if any(one.share_ids for one in offer.devices.values()):
-                self._publisher.note_shares(self._claims.shares_in_use())
+                self._publisher.note_shares(self._sockets.shares_in_use())
             await change.wait()
 
     async def _pass_on_changes(self, notifier: Notifier, besides: Callable[[], None] = lambda: None) -> None:

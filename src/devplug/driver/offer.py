@@ -6,9 +6,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from devplug.k8s.client import CLAIMS
 from devplug.linux.notifier import Notifier
 
 if TYPE_CHECKING:
@@ -16,16 +14,18 @@ if TYPE_CHECKING:
 
     from devplug.cdi.spec import CdiOwner
     from devplug.devices import ContainerResponse, Device
-    from devplug.k8s.client import ApiServer
     from devplug.k8s.objects import Object
 
-__all__ = ["ClaimReader", "ClusterClaims", "DriverResource", "Offer", "OfferedDevice", "ResourceLists"]
+__all__ = ["ClaimReader", "DriverResource", "Offer", "OfferedDevice", "ResourceLists"]
 
 FIRST_SECONDS: Final = 30.0
 """How long the first list of a resource is waited for; until then its devices of before stay in slices."""
 
 GATHER_SECONDS: Final = 1.0
 """How long changes wait for such a first list, so that an edit of many resources is one change of slices."""
+
+EARLY_SECONDS: Final = 0.001
+"""By how much a timer may come too early: the loop's clock has steps."""
 
 
 class DriverResource(Protocol):
@@ -68,29 +68,11 @@ class DriverResource(Protocol):
         """
 
 
-EARLY_SECONDS: Final = 0.001
-"""By how much a timer may come too early: the loop's clock has steps."""
-
-
 class ClaimReader(Protocol):
     """What has the ResourceClaims of the cluster."""
 
     async def get_claim(self, namespace: str, name: str) -> Object:
         """Return a claim's object, of any version. Raises `NotThereError`, and else `ClusterError`."""
-
-
-class ClusterClaims:
-    """The claims as an API server has them, in one version of resource.k8s.io."""
-
-    def __init__(self, server: ApiServer, version: str = CLAIMS.version) -> None:
-        self._server = server
-        self._kind = replace(CLAIMS, version=version)
-
-    async def get_claim(self, namespace: str, name: str) -> Object:
-        """Return a claim's object. Raises `NotThereError`, and else `ClusterError`."""
-        return await self._server.get(
-            self._kind, name, namespace=namespace, rights="get resourceclaims.resource.k8s.io"
-        )
 
 
 class OfferedDevice(Struct, frozen=True):

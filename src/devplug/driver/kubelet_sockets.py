@@ -1,4 +1,4 @@
-"""Our DRA driver on one node: its sockets, its registration with the kubelet, and its claims.
+"""The sockets of our DRA driver for the kubelet: its registration, and behind it claims and their health.
 
 Two instances may serve side by side, as while a DaemonSet is updated: each has sockets of its own, named by
 its pod's UID, and they share the claims. The kubelet calls the one that registered last and is connected
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from devplug.driver.parameters import ParameterDecoder
     from devplug.driver.pool_entries import SharesInUse
 
-__all__ = ["DraDriver"]
+__all__ = ["KubeletSockets"]
 
 logger = logging.getLogger(__name__)
 audit = logging.getLogger(AUDIT)
@@ -62,8 +62,8 @@ DRAIN_SECONDS: Final = 10.0
 _UID: Final = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{8}"
 
 
-class DraDriver:
-    """The driver of one node; lives from `run` to its cancellation.
+class KubeletSockets:
+    """The sockets of one driver; they live from `run` to its cancellation.
 
     `offer` has the devices that there are, for who finds them. `host_root` is the kubelet's folder as the
     kubelet sees it, where that is not `kubelet_root`; both have the same content. Raises `PluginError` for a
