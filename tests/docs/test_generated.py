@@ -72,7 +72,7 @@ def test_a_help_with_characters_of_markdown_is_shown_as_it_is_meant() -> None:
 
 def test_every_key_is_on_the_page_with_what_it_may_be() -> None:
     made = key_page()
-    assert "as ID::0, ID::1, and so on. | whole number, 1 or more | 1 |" in made
+    assert "one device with so many shares. | whole number, 1 or more | 1 |" in made
     assert "| `keepUnhealthyFor` |" in made
     assert "duration, 0s to 168h, or forever | 10m |" in made
     assert "## `discover.usb[]`" in made

@@ -18,8 +18,8 @@ GUARDS: Final = (
         "I12",
         "a claim is in the state file before a device is touched for it",
         _SERVICE,
-        "        await self._store.begin(use)\n        self._offer",
-        "        self._store.claims[use.uid] = use\n        self._offer",
+        "                await store.begin(use)\n",
+        "                store.claims[use.uid] = use\n",
         _ANY_ORDER,
     ),
     Guard(

@@ -39,7 +39,18 @@ resources:
 BOARD = json.loads((ROOT / "deploy" / "grafana" / "dashboard.json").read_text())
 AS_PODS = {"namespace": "kube-system", "pod": "devplug-x7x", "container": "devplug"}
 """What a PodMonitor calls the daemon's target, so that the metrics' own labels get other names."""
-QUIET = {"Errors of PodResources", "PreStartContainer, by result"}
+QUIET = {
+    "Errors of PodResources",
+    "PreStartContainer, by result",
+    "Device to claim",
+    "Prepare, by result",
+    "Unprepare, by result",
+    "Prepare and unprepare, p99",
+    "Claims and slices",
+    "Age of stale slices",
+    "Tainted devices",
+}
+"""The node has no driver of claims: what a daemon with one tells of them is in tests/daemon."""
 """Panels that show nothing on a node on which nothing of the kind has happened."""
 
 
