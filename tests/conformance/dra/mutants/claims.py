@@ -124,7 +124,7 @@ class LeavesBadClaimsOut(Mutant):
         return {uid: answer for uid, answer in answers.items() if not answer.error}
 
 
-@fails("DRA51", quick_claim_limit_seconds=0.3)
+@fails("DRA51", also=("DRA84",), quick_claim_limit_seconds=0.3)
 class PreparesSlowly(Mutant):
     """Resets the device while the pod waits."""
 
@@ -197,7 +197,7 @@ class WritesInPlace(Mutant):
         path.write_text(json.dumps(content))
 
 
-@fails("DRA65", also=("DRA73",))
+@fails("DRA65", also=("DRA37", "DRA73"))
 class LeavesItsFiles(Mutant):
     """Forgets a claim, and not its file."""
 

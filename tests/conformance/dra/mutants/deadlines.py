@@ -20,14 +20,14 @@ class HasNoTimeForTheApiServer(Mutant):
     answer_seconds = 1.0
 
 
-@fails("DRA54", claim_limit_seconds=2.0)
+@fails("DRA54", also=("DRA84",), claim_limit_seconds=2.0)
 class WaitsForEver(Mutant):
     """Waits for the API server, however long it takes."""
 
     answer_seconds = 3600.0
 
 
-@fails("DRA55", also=("DRA53", "DRA58"))
+@fails("DRA55", also=("DRA53", "DRA58"), slow_answer_seconds=4.0)
 class StaysBusy(Mutant):
     """Notes that it prepares a claim, and forgets to strike it out where the call was cancelled."""
 

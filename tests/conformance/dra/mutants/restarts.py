@@ -15,7 +15,7 @@ from tests.conformance.dra.mutants import Mutant, fails
 from tests.conformance.dra.right_driver import SLICES
 
 
-@fails("DRA70", also=("DRA11", "DRA75"), return_seconds=1.0)
+@fails("DRA70", also=("DRA11", "DRA74", "DRA75", "DRA81"), return_seconds=3.0)
 class AnswersOneKubelet(Mutant):
     """Answers GetInfo once, and takes every other for a mistake."""
 
@@ -75,7 +75,7 @@ class DoesNotLookAtItsSockets(Mutant):
         await asyncio.Event().wait()
 
 
-@fails("DRA78", slices_seconds=1.0, also=("DRA25", "DRA27", "DRA28", "DRA29", "DRA79"))
+@fails("DRA78", slices_seconds=1.0, also=("DRA25", "DRA27", "DRA28", "DRA29", "DRA34", "DRA79", "DRA80"))
 class EndsWithItsWatch(Mutant):
     """Takes the end of a watch for good."""
 
@@ -112,7 +112,7 @@ class WatchesOnAfterAnError(Mutant):
         return event["type"] == "ERROR" or await super().take_event(event)
 
 
-@fails("DRA80", start_seconds=2.0)
+@fails("DRA80", start_seconds=5.0)
 class AsksTheApiServerAtTheStartOnce(Mutant):
     """Publishes at the start, and never again where that failed."""
 

@@ -41,7 +41,7 @@ class CountsItsSlicesWrong(Mutant):
         return [{**one, "pool": pool} for one in super().specs()]
 
 
-@fails("DRA23", also=("DRA27", "DRA28", "DRA29"))
+@fails("DRA23", also=("DRA27", "DRA28", "DRA29", "DRA70", "DRA78", "DRA79"))
 class NumbersDevicesInEachSlice(Mutant):
     """Has two slices, and begins with the same name in both."""
 
@@ -99,7 +99,7 @@ class PublishesOnce(Mutant):
         await self.sync()
 
 
-@fails("DRA28", slices_seconds=1.0)
+@fails("DRA28", slices_seconds=1.0, settle_seconds=1.5)
 class LooksOnlyAtDeletions(Mutant):
     """Writes its slices again when one is deleted, and not when one is changed."""
 
@@ -107,7 +107,7 @@ class LooksOnlyAtDeletions(Mutant):
         return event["type"] == "MODIFIED" or await super().take_event(event)
 
 
-@fails("DRA29")
+@fails("DRA29", also=("DRA35",))
 class TaintsAnew(Mutant):
     """Leaves timeAdded to the API server."""
 

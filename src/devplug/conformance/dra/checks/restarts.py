@@ -231,11 +231,16 @@ async def unprepares_without_the_api_server(bed: DriverBed) -> None:
     lane="api away",
 )
 async def waits_for_the_api_server(bed: DriverBed) -> None:
-    """Ask for a claim while the API server refuses everything with 503, for half a second."""
+    """Ask for a claim while the API server refuses with 503, for half a second from the first refusal on."""
     claim = bed.allocate(*bed.free())
+    count = len(bed.api.requests)
     bed.api.refuse_code = 503
 
+    def is_refused() -> bool:
+        return any("/resourceclaims/" in one.path for one in bed.api.requests[count:])
+
     async def recover() -> None:
+        await bed.kubelet.until(is_refused, bed.times.claim_limit_seconds)
         await asyncio.sleep(0.5)
         bed.api.refuse_code = 0
 
@@ -243,7 +248,8 @@ async def waits_for_the_api_server(bed: DriverBed) -> None:
     try:
         await bed.prepare(claim, after="with an API server that refused for half a second")
     finally:
-        await asyncio.wait([task])
+        task.cancel()
+        bed.api.refuse_code = 0
 
 
 @check(
