@@ -6,9 +6,8 @@ Attributes are bools, integers, texts and versions; capacities are whole numbers
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
-
-from msgspec import Struct
 
 from devplug.errors import PluginError, quoted
 
@@ -66,7 +65,8 @@ class Version(str):
         return super().__new__(cls, text)
 
 
-class Partition(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Partition:
     """What a device takes of something larger, as a MIG instance of its GPU, and the GPU itself of all of it.
 
     Devices that together take more of it than there is are never in use at once.
@@ -74,14 +74,10 @@ class Partition(Struct, frozen=True):
 
     of: str
     """What names the larger thing for all devices that take of it."""
-    takes: Mapping[str, int]
+    takes: Mapping[str, int] = field(hash=False)
     """By counter, as bytes of `memory`; a counter's name is a DNS label."""
-    whole: Mapping[str, int]
+    whole: Mapping[str, int] = field(hash=False)
     """How much of each counter there is."""
-
-    def __hash__(self) -> int:
-        """Go by the larger thing alone: mappings have no hash."""
-        return hash(self.of)
 
     def __post_init__(self) -> None:
         """Validate; raises `PluginError` naming every fault."""

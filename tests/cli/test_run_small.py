@@ -21,6 +21,7 @@ UNWANTED = re.compile(
 """`ssl` and `_hashlib` are asked for, and are not there: `_ssl` is what would come of it."""
 
 DATACLASSES = {
+    "devplug.attributes",
     "devplug.daemon.config.templates",
     "devplug.devices",
 }
