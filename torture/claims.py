@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from devplug.conformance.dra.claims import claim_object, result_of
 from devplug.conformance.dra.slice_rules import Device
+from devplug.driver.claim_log import claims_in
 from devplug.driver.claim_spec import read_file
 from devplug.driver.prepared_claims import LOCK_NAME, STATE_NAME
 from devplug.k8s.errors import NotThereError
@@ -86,10 +86,10 @@ class NodeFiles:
     def in_use(self) -> dict[str, list[str]]:
         """Return the device IDs of each claim that the state file has, by UID."""
         try:
-            content = json.loads((self.folder / STATE_NAME).read_text())
+            claims, _ = claims_in((self.folder / STATE_NAME).read_bytes())
         except FileNotFoundError:
             return {}
-        return {one["uid"]: [each["device_id"] for each in one["devices"]] for one in content["claims"]}
+        return {uid: [device.device_id for device in use.devices] for uid, use in claims.items()}
 
     def remains(self) -> list[str]:
         """Return what is there that no driver without claims has: files of claims, and half of files."""

@@ -152,7 +152,7 @@ async def kubelet_restarts_with_claims(trial: Trial) -> None:
                 before = holdings_of(daemon.pid)
             _, ending = _drawn(node, turn.random)
             await _settled(trial, turn.number, node, ending)
-            files = {path.name: path.read_bytes() for path in node.files.cdi.iterdir()}
+            files = node.files.prepared()  # what they say of the host goes with devices that come and go
             _shuffle_devices(node, turn.random, ())
             wipes = len(node.cluster.wipes)
             await node.kubelet.restart(orderly=turn.random.random() < 0.5)
@@ -160,7 +160,7 @@ async def kubelet_restarts_with_claims(trial: Trial) -> None:
             await until(lambda: len(node.cluster.wipes) > wipes, 5, lambda: "I15: nothing was removed")  # noqa: B023
             published.append(await node.until_published(TRUTH_SECONDS, "after a restart of the kubelet"))
             await _settled(trial, turn.number, node, ())
-            now = {path.name: path.read_bytes() for path in node.files.cdi.iterdir()}
+            now = node.files.prepared()
             trial.check(now == files, f"I13: {sorted(now)} were {sorted(files)}", turn.number)
             trial.check(daemon.exit_code is None, f"I4: {daemon.last_words()}", turn.number)
         after = holdings_of(daemon.pid)

@@ -32,7 +32,7 @@ async def test_a_right_driver_passes_every_check() -> None:
     assert {one.outcome for one in verdicts} == {Outcome.PASSED}, told(verdicts)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "mutant",
     [pytest.param(name, marks=() if name in BY_DAY else pytest.mark.nightly) for name in MUTANTS],
