@@ -335,9 +335,10 @@ class RightDriver:
         seen = self.devices()
         while True:
             await asyncio.sleep(0.05)
-            if seen != (seen := self.devices()):
+            if seen != (now := self.devices()):
                 with suppress(OSError, StatusError):
                     await self.sync()
+                    seen = now
 
     async def serve(self) -> None:
         """Have both sockets, and make them again when they are lost."""
