@@ -44,6 +44,9 @@ COUNTS: Final = (8, 128, 1_000, 10_000)
 
 MEMORY: Final = Path("/dev/shm")
 WAIT_SECONDS: Final = 120.0
+LOG_LENGTH: Final = 1000
+"""Changes that the API server remembers: a real one takes more room while they are young (watch_cache.go)."""
+
 PAUSE_SECONDS: Final = 2.0
 """Longer than the pace at which slices are written makes anybody wait."""
 
@@ -148,7 +151,7 @@ async def driving(root: Path, memory: Path, count: int) -> AsyncIterator[Driver]
     config.write_text(DRA_FILE.format(driver=DRIVER, devices=devices))
     async with (
         scripted_dra_kubelet(kubelet_root / "plugins_registry", WAIT_SECONDS) as kubelet,
-        scripted_api_server(NODE, kubelet.notify) as api,
+        scripted_api_server(NODE, kubelet.notify, LOG_LENGTH) as api,
     ):
         kubeconfig = root / "kubeconfig"
         kubeconfig.write_text(api.kubeconfig)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AnsweredRequest", "ScriptedApiServer", "scripted_api_server"]
 
-_LOG_LENGTH: Final = 64
+LOG_LENGTH: Final = 64
 """How many changes of one kind a watcher may be behind; so few that they are soon made."""
 
 NAMESPACE: Final = "default"
@@ -49,7 +49,9 @@ class AnsweredRequest:
 class ScriptedApiServer:
     """The API server of one cluster with one node; lives as long as its `scripted_api_server` block."""
 
-    def __init__(self, node_name: str, tasks: asyncio.TaskGroup, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self, node_name: str, tasks: asyncio.TaskGroup, on_change: Callable[[], None], log_length: int
+    ) -> None:
         self.refuse_code = 0
         """The HTTP status of every answer; 0 to answer rightly."""
         self._delay_seconds = 0.0
@@ -57,7 +59,8 @@ class ScriptedApiServer:
         self.dropped: Sequence[str] = ()
         """The fields of devices in slices that it does not know, and drops."""
         self.requests: list[AnsweredRequest] = []
-        self._registry = Registry(log_length=_LOG_LENGTH)
+        self._registry = Registry(log_length=log_length)
+        self._log_length = log_length
         self._tasks = tasks
         self._on_change = on_change
         self._token = secrets.token_hex(16)
@@ -153,7 +156,7 @@ class ScriptedApiServer:
                 "devices": [],
             },
         }
-        for _ in range(_LOG_LENGTH):
+        for _ in range(self._log_length):
             self.create("ResourceSlice", other)
             self.delete("ResourceSlice", "compaction")
 
@@ -191,12 +194,15 @@ class ScriptedApiServer:
 
 @asynccontextmanager
 async def scripted_api_server(
-    node_name: str, on_change: Callable[[], None]
+    node_name: str, on_change: Callable[[], None], log_length: int = LOG_LENGTH
 ) -> AsyncIterator[ScriptedApiServer]:
-    """Have an API server that listens; `on_change` is called after each request and change of a slice."""
+    """Have an API server that listens; `on_change` is called after each request and change of a slice.
+
+    It remembers the last `log_length` changes of a kind.
+    """
     failure: Exception | None = None
     async with asyncio.TaskGroup() as tasks:
-        server = ScriptedApiServer(node_name, tasks, on_change)
+        server = ScriptedApiServer(node_name, tasks, on_change, log_length)
         following = tasks.create_task(server.follow())
         try:
             await server.start()
