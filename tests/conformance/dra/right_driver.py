@@ -65,6 +65,9 @@ class RightDriver:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.prepared: dict[str, list[dict[str, Any]]] = {}
         self.lock = asyncio.Lock()
+        self.syncing = asyncio.Lock()
+        self.published: list[dict[str, Any]] | None = None
+        """The devices as they were when the slices were last put right."""
         self.taint_times: dict[str, str] = {}
         self.stored: list[tuple[dict[str, Any], dict[str, Any]]] = []
         """What was written of slices, and what the server made of it."""
@@ -184,18 +187,20 @@ class RightDriver:
 
     async def sync(self) -> str:
         """Write what differs; return the version of the list."""
-        listed = await self.api.request("GET", f"{SLICES}?{self.selector()}")
-        left = self.specs()
-        for one in listed["items"]:
-            wanted = [spec for spec in left if one["spec"] == spec or (spec, one["spec"]) in self.stored]
-            if wanted:
-                left.remove(wanted[0])
-            else:
-                with suppress(StatusError):
-                    await self.api.request("DELETE", f"{SLICES}/{one['metadata']['name']}")
-        for spec in left:
-            await self.create(spec)
-        return str(listed["metadata"]["resourceVersion"])
+        async with self.syncing:  # an event and a device that goes may come together
+            listed = await self.api.request("GET", f"{SLICES}?{self.selector()}")
+            left, devices = self.specs(), self.devices()
+            for one in listed["items"]:
+                wanted = [spec for spec in left if one["spec"] == spec or (spec, one["spec"]) in self.stored]
+                if wanted:
+                    left.remove(wanted[0])
+                else:
+                    with suppress(StatusError):
+                        await self.api.request("DELETE", f"{SLICES}/{one['metadata']['name']}")
+            for spec in left:
+                await self.create(spec)
+            self.published = devices
+            return str(listed["metadata"]["resourceVersion"])
 
     async def create(self, spec: dict[str, Any]) -> None:
         meta = {"generateName": f"{self.place.node_name}-", "ownerReferences": await self.owners()}
@@ -335,7 +340,8 @@ class RightDriver:
         seen = self.devices()
         while True:
             await asyncio.sleep(0.05)
-            if seen != (now := self.devices()):
+            now = self.devices()
+            if now != seen or self.published not in (None, now):  # an event may have shown it first
                 with suppress(OSError, StatusError):
                     await self.sync()
                     seen = now
