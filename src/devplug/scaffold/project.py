@@ -101,6 +101,7 @@ def project_files(project: Project, version: str) -> dict[str, str]:
         "NAME": project.name,
         "PACKAGE": project.package,
         "RESOURCE": project.resource_name,
+        "DRIVER": project.resource_name.partition("/")[0],
         "RESOURCEKEY": project.resource_name.replace(".", "\\."),
         "VARIABLE": project.package.upper(),
         "VERSION": version,
