@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from devplug import Device
+from devplug.daemon.claimed_resource import ClaimedResource
+from devplug.daemon.context import DaemonContext
 from devplug.daemon.resource import ConfiguredPlugin
-from devplug.devices import DeviceNode
+from devplug.devices import DeviceNode, HealthState
 from devplug.errors import UnhealthyDeviceError
 from devplug.kubelet.pods import PodPhase
 from tests.daemon.hosts import char_node, link, needs_mknod, resource
@@ -56,6 +59,33 @@ async def test_a_device_that_has_vanished_is_refused_by_name(short_dir: Path) ->
             'FailedPrecondition allocate: device "x0" is unhealthy (unplugged); '
             "delete and recreate the pod to get another device"
         )
+
+
+async def test_a_claim_that_tolerates_it_gets_a_sick_device_and_none_that_is_not_there(
+    short_dir: Path,
+) -> None:
+    link(short_dir / "by-id" / "x0")
+    one = ClaimedResource(plugin(short_dir, "health: [{exec: {command: [/bin/false]}}]").resource)
+    async with aclosing(one.devices()) as lists:
+        async for (device,) in lists:
+            if device.health.reason == "unplugged":
+                break
+            got = await one.allocate([device])
+            assert device.health.state is HealthState.UNHEALTHY
+            assert [node.container_path for node in got.device_nodes] == [str(short_dir / "by-id" / "x0")]
+            (short_dir / "by-id" / "x0").unlink()
+        with pytest.raises(UnhealthyDeviceError, match="unplugged"):
+            await one.allocate([device])
+
+
+async def test_no_toleration_gets_a_device_that_another_container_may_have(short_dir: Path) -> None:
+    link(short_dir / "by-id" / "x0")
+    claimed = replace(plugin(short_dir).resource, serve="dra")
+    one = ClaimedResource(claimed, DaemonContext(claimed_ids=lambda _: frozenset({"x0::1"})))
+    async with aclosing(one.devices()) as lists:
+        device, _ = await anext(lists)
+        with pytest.raises(UnhealthyDeviceError, match="containers still hold replicas of it"):
+            await one.allocate([device])
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from devplug.devices import ContainerResponse, Device
+from devplug.dra.taints import Toleration
 from devplug.driver.claim_spec import ClaimUse, read_file, uid_of_file
 from devplug.driver.offer import Offer, OfferedDevice
 from devplug.driver.prepared_claims import PreparedClaims
@@ -75,12 +76,14 @@ class Resource(FakeResource):
         self.may_repeat: set[str] = set()
         """Those whose release was done when the process died, before it was noted."""
 
-    async def prepare(self, requests: Sequence[Sequence[str]]) -> Sequence[Sequence[ContainerResponse]]:
+    async def prepare(
+        self, requests: Sequence[Sequence[str]], tolerations: Sequence[Sequence[Toleration]]
+    ) -> Sequence[Sequence[ContainerResponse]]:
         for ids in requests:
             self.owed.update(ids)
             self.may_repeat.difference_update(ids)
         await self.gate.passed("prepare")
-        return await super().prepare(requests)
+        return await super().prepare(requests, tolerations)
 
     async def release(self, device_ids: Sequence[str]) -> None:
         await self.gate.passed("release")

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from devplug.dra.taints import Toleration
 from devplug.driver.claims import (
     AllocatedDevice,
     ClaimRefusedError,
@@ -42,14 +43,19 @@ def config(*entries: tuple[str, list[str], str]) -> list[dict[str, Any]]:
 
 
 def test_the_devices_of_our_driver_are_read_in_order_and_no_others() -> None:
-    """D16, D22, D86: with the request, not its alternative, the share and the admin access."""
+    """D16, D22, D80, D86: with the request, not its alternative, the share, admin access and tolerations."""
     found = claim("a", "b")
     results = found["status"]["allocation"]["devices"]["results"]
     results[0] |= {"request": "r/second", "shareID": "s", "adminAccess": True}
+    results[1]["tolerations"] = [{"key": "k", "value": "v", "effect": "NoSchedule"}, {"operator": "Exists"}]
     results.insert(0, {"request": "q", "driver": "other.example.com", "pool": "elsewhere", "device": "x"})
     assert read(found) == (
         AllocatedDevice("r", "a", "s", has_admin_access=True),
-        AllocatedDevice("r", "b"),
+        AllocatedDevice(
+            "r",
+            "b",
+            tolerations=(Toleration("k", "Equal", "v", "NoSchedule"), Toleration("", "Exists", "", "")),
+        ),
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from devplug.devices import Device
+from devplug.dra.taints import Toleration
 from devplug.driver.offer import OfferedDevice
 from devplug.errors import NotReadyError
 from devplug.k8s.errors import ClusterError, RefusedError
@@ -200,6 +201,19 @@ async def test_who_shares_a_device_or_only_looks_at_it_keeps_nobody_out(node: No
             await peer.call(UNPREPARE["v1.DRAPlugin"], [admin])
     assert node.resource.released == ["a"]
     assert node.cdi_names() == []
+
+
+async def test_who_prepares_a_device_knows_what_its_request_tolerates_also_after_a_reboot(node: Node) -> None:
+    """D80: an unhealthy device is for claims that say so, and for no others."""
+    sick = node.claims.allocate("sick", "a", tolerations=[{"operator": "Exists"}])
+    other = node.claims.allocate("other", "b")
+    for node.boot in ("boot-1", "boot-2"):
+        async with serving(node.driver("a", "b")):
+            await until(node.registration_socket().exists)
+            async with connected(node.socket()) as peer:
+                for claim in (sick, other):
+                    assert not (await peer.call(PREPARE["v1.DRAPlugin"], [claim]))[claim.uid].error
+    assert node.resource.tolerations == [((Toleration("", "Exists", "", ""),),), ((),)] * 2
 
 
 async def test_what_was_prepared_stays_so_and_what_is_configured_wrongly_is_refused_with_all_of_it(

@@ -11,6 +11,7 @@ from typing import Any
 
 from devplug.cdi.spec import CdiOwner
 from devplug.devices import ContainerResponse, Device, DeviceNode
+from devplug.dra.taints import Toleration
 from devplug.driver.kubelet_sockets import KubeletSockets
 from devplug.driver.offer import OfferedDevice
 from devplug.driver.parameters import DeviceConfig
@@ -42,6 +43,8 @@ class FakeResource:
     resource_name: str = SERIAL
     node_owner: CdiOwner = field(default_factory=CdiOwner)
     prepared: list[tuple[str, ...]] = field(default_factory=list)
+    tolerations: list[tuple[tuple[Toleration, ...], ...]] = field(default_factory=list)
+    """Those of each request, of each call of `prepare`."""
     released: list[str] = field(default_factory=list)
     prepare_errors: list[Exception] = field(default_factory=list)
     release_errors: list[Exception] = field(default_factory=list)
@@ -52,8 +55,11 @@ class FakeResource:
     may_go_on: asyncio.Event | None = None
     """Set it to let a call that was begun go on."""
 
-    async def prepare(self, requests: Sequence[Sequence[str]]) -> Sequence[Sequence[ContainerResponse]]:
+    async def prepare(
+        self, requests: Sequence[Sequence[str]], tolerations: Sequence[Sequence[Toleration]]
+    ) -> Sequence[Sequence[ContainerResponse]]:
         self.prepared.append(tuple(id_ for ids in requests for id_ in ids))
+        self.tolerations.append(tuple(map(tuple, tolerations)))
         if self.may_go_on is not None:
             await self.may_go_on.wait()
         if self.prepare_errors:
@@ -96,6 +102,7 @@ class Claims:
         admin: bool = False,
         share: str = "",
         parameters: Sequence[tuple[str, Mapping[str, object]]] = (),
+        tolerations: Sequence[Mapping[str, object]] = (),
     ) -> ClaimName:
         """Allocate devices to a claim; return how a kubelet names it. `parameters` are (source, content)."""
         claim = ClaimName(NAMESPACE, uid or f"uid-{name}", name)
@@ -103,6 +110,7 @@ class Claims:
             {"request": "r", "driver": DRIVER, "pool": NODE, "device": device}
             | ({"adminAccess": True} if admin else {})
             | ({"shareID": share} if share else {})
+            | ({"tolerations": [*tolerations]} if tolerations else {})
             for device in devices
         ]
         config = [

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from devplug.devices import ContainerResponse, Device, DeviceNode, Health
+from devplug.dra.taints import Toleration
 from devplug.driver.node_driver import NodeDriver
 from devplug.driver.parameters import DeviceConfig
-from devplug.errors import NotReadyError
+from devplug.errors import NotReadyError, UnhealthyDeviceError
 from devplug.plugin.claimed_plugin import ClaimedPlugin
 from devplug.plugin.contract import DevicePlugin
 from devplug.plugin.counters import PluginCounters
@@ -31,11 +32,20 @@ class Scanner(DevicePlugin):
         return ContainerResponse(device_nodes=[DeviceNode(self.link, "/dev/scanner", "r")])
 
 
-async def claimed(plugin: Scanner, folder: Path, *devices: Device) -> ClaimedPlugin:
-    inventory = Inventory(plugin.resource_name)
+async def claimed(
+    plugin: Scanner,
+    folder: Path,
+    *devices: Device,
+    evicts: bool = False,
+    later: Sequence[Device] | None = None,
+) -> ClaimedPlugin:
+    """Return a plugin that lists these devices, and `later` others, while a pod has one of the first list."""
+    inventory = Inventory(plugin.resource_name, held_ids=lambda: {one.id for one in devices})
     await inventory.replace(devices)
+    if later is not None:
+        await inventory.replace(later)
     driver = NodeDriver("d.example.com", "n", lambda _: (DeviceConfig(), ()), kubelet_root=folder)
-    return ClaimedPlugin(plugin, inventory, PluginCounters(), driver, lambda: None)
+    return ClaimedPlugin(plugin, inventory, PluginCounters(), driver, lambda: None, evicts=evicts)
 
 
 async def test_a_claim_gets_the_kernel_s_own_node_and_a_restart_the_one_of_then(
@@ -46,7 +56,7 @@ async def test_a_claim_gets_the_kernel_s_own_node_and_a_restart_the_one_of_then(
     plugin.link.symlink_to("/dev/zero")
     one = await claimed(plugin, short_dir, Device("a"), Device("b"))
     nothing, given = ContainerResponse(), DeviceNode("/dev/zero", "/dev/scanner", "r")
-    assert await one.prepare([["a", "b"]]) == [[ContainerResponse(device_nodes=[given]), nothing]]
+    assert await one.prepare([["a", "b"]], [()]) == [[ContainerResponse(device_nodes=[given]), nothing]]
     plugin.link.unlink()
     plugin.link.symlink_to("/dev/full")
     given = DeviceNode("/dev/full", "/dev/scanner", "r")
@@ -60,6 +70,37 @@ async def test_where_a_sick_device_is_nobody_asks_its_code(short_dir: Path, tmp_
         await one.current([["a"]])
 
 
+@pytest.mark.parametrize(
+    ("evicts", "tolerations", "is_prepared"),
+    [
+        (False, [], False),
+        (False, [("", "Exists", "", "")], True),
+        (False, [("devplug.io/unhealthy", "Exists", "", "NoSchedule")], True),
+        (False, [("devplug.io/unhealthy", "Equal", "too-hot", "")], True),
+        (False, [("devplug.io/unhealthy", "Equal", "", "")], False),
+        (False, [("example.com/maintenance", "Exists", "", "")], False),
+        (True, [("devplug.io/unhealthy", "Exists", "", "NoSchedule")], False),
+        (True, [("x", "Exists", "", ""), ("devplug.io/unhealthy", "Exists", "", "NoExecute")], True),
+    ],
+)
+async def test_a_sick_device_is_for_the_requests_that_tolerate_its_taint(
+    short_dir: Path, *, evicts: bool, tolerations: Sequence[tuple[str, str, str, str]], is_prepared: bool
+) -> None:
+    devices = Device("a", health=Health.unhealthy("too hot")), Device("b")
+    one = await claimed(Scanner(short_dir), short_dir, *devices, evicts=evicts)
+    tolerated = [Toleration(*each) for each in tolerations]
+    if is_prepared:
+        await one.prepare([["b"], ["a"]], [(), tolerated])
+    with pytest.raises(UnhealthyDeviceError, match=r'device "a" is unhealthy \(too hot\)'):
+        await one.prepare([["b"], ["a"]], [tolerated, ()] if is_prepared else [(), tolerated])
+
+
+async def test_a_device_that_has_left_the_list_is_for_nobody(short_dir: Path) -> None:
+    one = await claimed(Scanner(short_dir), short_dir, Device("a"), later=[])
+    with pytest.raises(UnhealthyDeviceError, match="gone"):
+        await one.prepare([["a"]], [[Toleration("", "Exists", "", "")]])
+
+
 async def test_annotations_that_no_container_can_get_are_told_of_once(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -68,7 +109,7 @@ async def test_annotations_that_no_container_can_get_are_told_of_once(
             return ContainerResponse(annotations={"example.com/mode": devices[0].id})
 
     one = await claimed(Annotated(short_dir), short_dir, Device("a"), Device("b"))
-    await one.prepare([["a"]])
-    await one.prepare([["a"], ["b"]])
+    await one.prepare([["a"]], [()])
+    await one.prepare([["a"], ["b"]], [(), ()])
     (told,) = [record for record in caplog.records if "no annotations" in record.message]
     assert vars(told)["annotations"] == ["example.com/mode"]

@@ -100,7 +100,9 @@ class _Resource:
     def __init__(self, journal: Path) -> None:
         self._journal = journal
 
-    async def prepare(self, requests: Sequence[Sequence[str]]) -> Sequence[Sequence[ContainerResponse]]:
+    async def prepare(
+        self, requests: Sequence[Sequence[str]], _: object
+    ) -> Sequence[Sequence[ContainerResponse]]:
         self._note("+", [id_ for ids in requests for id_ in ids])
         return await self.current(requests)
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from devplug.daemon.cdi.resource_spec import kernel_nodes, owner_of
 from devplug.daemon.resource import ConfiguredPlugin
-from devplug.errors import AllocationError, InvalidRequestError, PluginError
+from devplug.devices import HealthState
+from devplug.errors import AllocationError, InvalidRequestError, PluginError, UnhealthyDeviceError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +26,13 @@ class ClaimedResource(ConfiguredPlugin):
     def node_owner(self) -> CdiOwner:
         """Who owns the device nodes in containers."""
         return owner_of(self.resource)
+
+    async def allocate(self, devices: Sequence[Device], /) -> ContainerResponse:
+        """Return what containers get; an unhealthy device is among these only where a claim tolerates it."""
+        sick = [one for one in devices if one.health.state is HealthState.UNHEALTHY]
+        if lost := [one for one in sick if one.id in self.listing.withheld]:
+            raise UnhealthyDeviceError(lost[0].health.reason, *lost)
+        return await super().allocate(devices)
 
     async def _response(self, given: ContainerShares) -> ContainerResponse:
         return self._with_kernel_nodes(given)

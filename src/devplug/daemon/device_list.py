@@ -152,6 +152,8 @@ class DeviceList:
         self._resource = resource
         self._is_claimed = is_claimed
         self._made: dict[str, _Made] = {}
+        self.withheld: frozenset[str] = frozenset()
+        """The device IDs that nobody can get, also who takes an unhealthy device; besides those unplugged."""
         self.known: dict[str, KnownDevice] = {}
         """By name: devices that are present, and those that were."""
         self.revision = 0
@@ -187,6 +189,7 @@ class DeviceList:
         listed = [device for one in made.values() for device in one.devices]
         # Held IDs that no device stands for any more, as replicas of a larger number of them.
         stale = scan.held_ids.difference(device.id for device in listed)
+        self.withheld = stale.union(*map(self.ids_of, (*scan.refused, *scan.unchecked, *blocked)))
         return (*listed, *_unhealthy(stale, "no longer advertised"))
 
     def retire(self, held_ids: Collection[str]) -> tuple[Device, ...]:
@@ -244,8 +247,7 @@ class DeviceList:
         if last is not None and last.health == health:
             return last
         told = facts_for_claims(known.found) if self._is_claimed else NO_FACTS
-        is_there = self._is_claimed and known.is_present and not lack
-        nodes = _node_paths(known.found) if is_there else ()
+        nodes = _node_paths(known.found) if self._is_claimed and known.is_present and not lack else ()
         return _Made(known, health, _devices_of(known.found, self._resource, health, told, nodes), lack)
 
     def _health(

@@ -331,7 +331,8 @@ class ConfiguredPlugin(DevicePlugin):
             # A reset may have the device appear anew, so its nodes are looked at afterwards.
             await self.held.before_giving(devices)
             names = self._names(devices)
-            found = {name: self._checked(name) for name in names}
+            sick = self._names(one for one in devices if one.health.state is HealthState.UNHEALTHY)
+            found = {name: self._checked(name, is_tolerated=name in sick) for name in names}
             given = self._responses.of(devices, found)
             check_shares(self._host, given.shares, self.resource)
             self._claim_for_giving(names)
@@ -374,17 +375,16 @@ class ConfiguredPlugin(DevicePlugin):
     def _names(self, devices: Iterable[HasId]) -> list[str]:
         return sorted(self.listing.names_of(device.id for device in devices))
 
-    def _checked(self, name: str) -> HostDevice:
+    def _checked(self, name: str, *, is_tolerated: bool = False) -> HostDevice:
         """Return a device as it is now; raises `UnhealthyDeviceError` if a container cannot get it.
 
-        One that was plugged in again a moment ago may have other nodes than in the last scan, and its old
-        ones may be another device's. Then the source scans again, because a pod that is refused now has
-        failed for good.
+        One that was plugged in again a moment ago may have other nodes by now, and its old ones may be
+        another device's. Then the source scans again: a pod that is refused now has failed for good.
         """
         known = self.listing.known.get(name)
         if known is None or not known.is_present:
             raise UnhealthyDeviceError("unplugged", Device(name))
-        if (health := self._health_of(name)).state is HealthState.UNHEALTHY:
+        if not is_tolerated and (health := self._health_of(name)).state is HealthState.UNHEALTHY:
             raise UnhealthyDeviceError(health.reason, Device(name))
         found = known.found
         fault = faulty_node(self._host, found)

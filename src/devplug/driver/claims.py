@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from devplug.dra.taints import Toleration
 from devplug.errors import AllocationError, quoted
 from devplug.k8s.objects import entries, fields, maps, part, text
 
@@ -66,6 +67,8 @@ class AllocatedDevice(Struct, frozen=True):
     """Whether it is only looked at: others may use it at the same time (dra.md D79)."""
     parameters: tuple[Parameters, ...] = ()
     """Those of its class, then those of the claim (dra.md D88)."""
+    tolerations: tuple[Toleration, ...] = ()
+    """The taints of a device with which its request takes it (dra.md D80)."""
 
 
 def is_uid(text: str) -> bool:
@@ -158,6 +161,7 @@ def _device(found: Object, result: Object, driver: str) -> AllocatedDevice:
         text(result, "shareID") or None,
         part(result, "adminAccess") is True,
         tuple(_parameters(found, driver, {named, request})),
+        tuple(map(Toleration.of, maps(result, "tolerations"))),
     )
 
 

@@ -88,7 +88,7 @@ def device_entry(
     if shares:
         content["allowMultipleAllocations"] = True
     if device.health.state is HealthState.UNHEALTHY:
-        content["taints"] = [_taint(device.health, evicts=evicts)]
+        content["taints"] = [taint_of(device.health, evicts=evicts)]
     return DeviceEntry(content, {**unfit, **dropped})
 
 
@@ -234,7 +234,7 @@ def _partition_example() -> Object:
 # ── taints ──
 
 
-def _taint(health: Health, *, evicts: bool) -> Object:
+def taint_of(health: Health, *, evicts: bool) -> Object:
     """Return the taint of an unhealthy device (D80)."""
     value = _NOT_OF_A_VALUE.sub("-", health.reason)[:_VALUE_LIMIT].strip("-._")
     taint: Object = {"key": UNHEALTHY_TAINT, "effect": NO_EXECUTE if evicts else NO_SCHEDULE}

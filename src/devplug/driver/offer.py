@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from devplug.cdi.spec import CdiOwner
     from devplug.devices import ContainerResponse, Device
+    from devplug.dra.taints import Toleration
     from devplug.k8s.objects import Object
 
 __all__ = ["ClaimReader", "DriverResource", "Offer", "OfferedDevice", "ResourceLists"]
@@ -39,12 +40,15 @@ class DriverResource(Protocol):
     def node_owner(self) -> CdiOwner:
         """Who owns the device nodes in containers."""
 
-    async def prepare(self, requests: Sequence[Sequence[str]]) -> Sequence[Sequence[ContainerResponse]]:
+    async def prepare(
+        self, requests: Sequence[Sequence[str]], tolerations: Sequence[Sequence[Toleration]]
+    ) -> Sequence[Sequence[ContainerResponse]]:
         """Return what containers get of each device; called when a claim's use of them begins.
 
         `requests` has the device IDs of each of the claim's requests, in order, and so has the result: a
         container gets those of one request or of all. What belongs to a request as a whole comes with its
-        first device.
+        first device. `tolerations` has those of each request: an unhealthy device whose taint is tolerated
+        is prepared, if it is there.
 
         It is called again for the same use after a reboot, and where a call failed or this process ended
         before the claim was prepared. Raises `NotReadyError` for what passes within seconds: it is tried

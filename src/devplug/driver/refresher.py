@@ -43,12 +43,13 @@ def seen_devices(offer: Offer, use: ClaimUse) -> Sequence[Device] | None:
 
 
 async def asked(
-    use: ClaimUse, ask: Callable[[str, Sequence[Sequence[str]]], Awaitable[Sequence[Sequence[Response]]]]
+    use: ClaimUse,
+    ask: Callable[[str, Mapping[str, Sequence[str]]], Awaitable[Sequence[Sequence[Response]]]],
 ) -> Sequence[Response]:
-    """Ask each resource of a claim, by its name, for its requests; return the answers, device by device."""
+    """Ask each resource of a claim for the devices of each request, by name; return the answers by device."""
     found: dict[tuple[str, str], Response] = {}
     for name, requests in by_request(use.devices).items():
-        answers = await ask(name, [*requests.values()])
+        answers = await ask(name, requests)
         for (request, ids), of_devices in zip(requests.items(), answers, strict=True):
             found.update(zip(((request, id_) for id_ in ids), of_devices, strict=True))
     return [found[device.request, device.device_id] for device in use.devices]
@@ -123,8 +124,8 @@ class Refresher:
         )
 
     async def _current(
-        self, name: str, requests: Sequence[Sequence[str]]
+        self, name: str, requests: Mapping[str, Sequence[str]]
     ) -> Sequence[Sequence[ContainerResponse | None]]:
         if name not in self._resources:
             raise ClaimRefusedError(f"{name} is not served by this driver any more")
-        return await self._resources[name].current(requests)
+        return await self._resources[name].current([*requests.values()])

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 
     from devplug.devices import ContainerResponse, Device
+    from devplug.dra.taints import Toleration
     from devplug.driver.claims import AllocatedDevice
     from devplug.driver.offer import ClaimReader, DriverResource, Offer
     from devplug.driver.parameters import ParameterDecoder
@@ -232,7 +233,8 @@ class ClaimService:
                 await self.end(old)
             self.seen[use.uid] = seen_devices(self._offer, use)
             use = await self._begin(use, deadline)
-            responses = await self._responses(use, deadline)
+            tolerations = {one.request: one.tolerations for one in allocated}
+            responses = await self._responses(use, tolerations, deadline)
             given = [configured(one, config) for one, config in zip(responses, configs, strict=True)]
             spec, named = claim_spec(self._driver, use, given, self._owner_of)
             return await self._store.publish(named, spec)
@@ -314,13 +316,19 @@ class ClaimService:
                 )
         await self.end(other)
 
-    async def _responses(self, use: ClaimUse, deadline: float) -> Sequence[ContainerResponse]:
-        """Have the resources prepare the devices of a claim; return what containers get of each."""
+    async def _responses(
+        self, use: ClaimUse, tolerations: Mapping[str, Sequence[Toleration]], deadline: float
+    ) -> Sequence[ContainerResponse]:
+        """Have the resources prepare the devices of a claim; return what containers get of each.
+
+        `tolerations` are by the name of the request.
+        """
 
         async def prepared(
-            name: str, requests: Sequence[Sequence[str]]
+            name: str, requests: Mapping[str, Sequence[str]]
         ) -> Sequence[Sequence[ContainerResponse]]:
-            attempt = partial(self._answered, name, requests)
+            tolerated = [tolerations[request] for request in requests]
+            attempt = partial(self._answered, name, [*requests.values()], tolerated)
             async with asyncio.timeout_at(deadline + PATIENCE_SECONDS):
                 return await self._patient(attempt, NotReadyError, deadline)
 
@@ -331,11 +339,11 @@ class ClaimService:
         return found.node_owner if found is not None else CdiOwner()
 
     async def _answered(
-        self, name: str, requests: Sequence[Sequence[str]]
+        self, name: str, requests: Sequence[Sequence[str]], tolerations: Sequence[Sequence[Toleration]]
     ) -> Sequence[Sequence[ContainerResponse]]:
         if (resource := await self._resource(name)) is None:
             raise ClaimRefusedError(f"{name} is not served by {self._driver} any more")
-        return await resource.prepare(requests)
+        return await resource.prepare(requests, tolerations)
 
     async def _resource(self, name: str) -> DriverResource | None:
         """Return a resource; None if there is none. Raises `NotReadyError` while it is being replaced."""

@@ -9,18 +9,22 @@ import asyncio
 import logging
 import os
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from msgspec.structs import replace
 
 from devplug.cdi.spec import CdiOwner
 from devplug.devices import ContainerResponse, Device, DeviceNode, HealthState
+from devplug.dra.taints import NO_EXECUTE, Taint, is_kept_off
+from devplug.driver.device_entries import taint_of
 from devplug.errors import NotReadyError, UnhealthyDeviceError
 from devplug.plugin.service import PluginService
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from devplug.dra.taints import Toleration
     from devplug.driver.node_driver import NodeDriver
     from devplug.plugin.contract import DevicePlugin
     from devplug.plugin.counters import PluginCounters
@@ -141,14 +145,25 @@ class ClaimedPlugin:
 
     # ── what the driver asks ──
 
-    async def prepare(self, requests: Sequence[Sequence[str]]) -> Sequence[Sequence[ContainerResponse]]:
+    async def prepare(
+        self, requests: Sequence[Sequence[str]], tolerations: Sequence[Sequence[Toleration]]
+    ) -> Sequence[Sequence[ContainerResponse]]:
         """Return what containers get of the devices of each request: all of it with the first device."""
-        responses = await self._service.allocate([tuple(ids) for ids in requests])
+        responses = await self._service.allocate(
+            [tuple(ids) for ids in requests], [partial(self._is_tolerated, some) for some in tolerations]
+        )
         self._tell_of_annotations(responses)
         return [
             [_without_links(response), *([_NOTHING] * (len(ids) - 1))]
             for ids, response in zip(requests, responses, strict=True)
         ]
+
+    def _is_tolerated(self, tolerations: Sequence[Toleration], device: Device) -> bool:
+        """Whether these tolerate the taint that an unhealthy device has in its slice."""
+        if not (effect := self._driver.taint_of(self.resource_name)):
+            return False
+        taint = Taint.of(taint_of(device.health, evicts=effect == NO_EXECUTE))
+        return not is_kept_off((taint,), tolerations)
 
     def _tell_of_annotations(self, responses: Iterable[ContainerResponse]) -> None:
         names = {name for response in responses for name in response.annotations} - self._told

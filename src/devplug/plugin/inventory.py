@@ -15,7 +15,7 @@ from devplug.linux.notifier import Notifier
 from devplug.pace import Pace
 from devplug.plugin.counters import PluginCounters
 from devplug.plugin.device_log import Flaps, lines_of
-from devplug.plugin.snapshot import Past, Snapshot, checked_list, difference, next_snapshot, whole
+from devplug.plugin.snapshot import GONE, Past, Snapshot, checked_list, difference, next_snapshot, whole
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -213,11 +213,18 @@ class Inventory:
             found.append(devices[id_])
         return found
 
-    def find_healthy(self, device_ids: Iterable[str]) -> list[Device]:
-        """Return the devices with these IDs; raises `AllocationError` if one is unknown or not healthy."""
+    def find_healthy(
+        self, device_ids: Iterable[str], is_tolerated: Callable[[Device], bool] | None = None
+    ) -> list[Device]:
+        """Return the devices with these IDs; raises `AllocationError` if one is unknown or not healthy.
+
+        One that is unhealthy may be tolerated; not one that has left the list.
+        """
         found = self.find(device_ids)
         for device in found:
-            if device.health.state is not HealthState.HEALTHY:
+            is_healthy = device.health.state is HealthState.HEALTHY
+            may_be_sick = is_tolerated is not None and device.health != GONE and is_tolerated(device)
+            if not (is_healthy or may_be_sick):
                 raise UnhealthyDeviceError(device.health.reason, device)
         return found
 

@@ -7,7 +7,7 @@ import logging
 import math
 import secrets
 import time
-from itertools import chain
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from devplug.devices import DEVICE_ID_LIMIT_BYTES, ContainerResponse, Device
@@ -183,8 +183,13 @@ class PluginService:
         self.options_answered += 1
         return self._options
 
-    async def allocate(self, containers: Sequence[tuple[str, ...]]) -> list[ContainerResponse]:
-        """Answer Allocate: one response for each container request, in their order."""
+    async def allocate(
+        self, containers: Sequence[tuple[str, ...]], tolerated: Sequence[Callable[[Device], bool]] = ()
+    ) -> list[ContainerResponse]:
+        """Answer Allocate: one response for each container request, in their order.
+
+        `tolerated` tells for each of them which unhealthy devices it gets; without it, it gets none.
+        """
         started = time.monotonic()
         facts: dict[str, object] = {
             "resource_name": self._plugin.resource_name,
@@ -192,7 +197,7 @@ class PluginService:
         }
         seconds = self._plugin.allocate_timeout_seconds
         try:
-            responses = await self._answered("allocate", seconds, self._allocated(containers))
+            responses = await self._answered("allocate", seconds, self._allocated(containers, tolerated))
         except AllocationError as error:
             self._counters.allocations.add(outcome_of(error))
             self._counters.allocate_seconds.observe(time.monotonic() - started)
@@ -276,18 +281,18 @@ class PluginService:
         async with self._hooks.turn:
             await self._hooks.call(self._plugin.release, devices)
 
-    async def _allocated(self, containers: Sequence[tuple[str, ...]]) -> list[ContainerResponse]:
+    async def _allocated(
+        self, containers: Sequence[tuple[str, ...]], tolerated: Sequence[Callable[[Device], bool]]
+    ) -> list[ContainerResponse]:
         check_containers(containers)
         await self._inventory.changed_since(0)
-        async with self._hooks.turn:
-            return await self._allocate_all(containers)
-
-    async def _allocate_all(self, containers: Sequence[tuple[str, ...]]) -> list[ContainerResponse]:
         try:
-            asked = [self._inventory.find_healthy(device_ids) for device_ids in containers]
-            async with self._inventory.handing_out([device for devices in asked for device in devices]):
-                await self.streams.until_known([device.id for devices in asked for device in devices])
-                return [await self._allocate_one(devices, is_first=self._has_prepare) for devices in asked]
+            async with self._hooks.turn:
+                asked = [*map(self._inventory.find_healthy, containers, tolerated or repeat(None))]
+                devices = [device for some in asked for device in some]
+                async with self._inventory.handing_out(devices):
+                    await self.streams.until_known([device.id for device in devices])
+                    return [await self._allocate_one(some, is_first=self._has_prepare) for some in asked]
         except UnhealthyDeviceError as error:
             raise UnhealthyDeviceError(error.reason, *error.devices, advice=_ADVICE) from error
 

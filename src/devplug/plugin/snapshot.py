@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
 __all__ = [
+    "GONE",
     "SLICE_DEVICES",
     "Difference",
     "ListPace",
@@ -75,6 +76,8 @@ def whole(looking: Slices[Result]) -> Result:
 # ── snapshots ──
 
 GONE: Final = Health.unhealthy("gone")
+"""The health of a device that has left the list, and that a pod may hold."""
+
 _WORSE: Final = (HealthState.HEALTHY, HealthState.UNHEALTHY)
 _NONE: Mapping[str, Device] = MappingProxyType({})
 

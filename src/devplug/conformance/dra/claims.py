@@ -14,9 +14,13 @@ __all__ = ["claim_object", "result_of"]
 
 
 def result_of(device: Device, driver: str, request: str = "req", share_id: str = "") -> Object:
-    """Return one entry of `status.allocation.devices.results`."""
-    result = {"request": request, "driver": driver, "pool": device.pool, "device": device.name}
-    return {**result, **({"shareID": share_id} if share_id else {})}
+    """Return one entry of `status.allocation.devices.results`; it tolerates the taints of the device."""
+    result: Object = {"request": request, "driver": driver, "pool": device.pool, "device": device.name}
+    if share_id:
+        result["shareID"] = share_id
+    if device.is_tainted:
+        result["tolerations"] = [{"operator": "Exists"}]
+    return result
 
 
 def claim_object(name: str, results: Sequence[Object], node_name: str) -> Object:

@@ -173,7 +173,7 @@ async def repeats_reports(bed: DriverBed) -> str:
     lane=LANE,
 )
 async def says_why(bed: DriverBed) -> str:
-    """Have a claim of a device with a taint prepared, and read its message."""
+    """Have a claim prepared that tolerates the taint of its device, and read the message."""
     async with _stream(bed, tainted=True) as stream:
         (report, *_) = stream.of_device(await _first(bed, stream))
     if report.health != HealthWord.UNHEALTHY:
