@@ -18,7 +18,7 @@ from devplug.wire.dra import ClaimName
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from devplug.driver.claim_spec import ClaimUse
+    from devplug.driver.claim_uses import ClaimUse
     from devplug.k8s.objects import Object
 
 __all__ = ["DRIVER", "MEMORY", "NAMESPACE", "NODE", "Claims", "NodeFiles", "doubly"]

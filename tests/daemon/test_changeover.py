@@ -11,7 +11,8 @@ import pytest
 from devplug.cdi.spec import CdiDevice, CdiSpec
 from devplug.daemon.config.loader import load
 from devplug.daemon.service import serve_config
-from devplug.driver.claim_spec import ClaimUse, DeviceUse, file_name, file_text
+from devplug.driver.claim_spec import file_name, file_text
+from devplug.driver.claim_uses import ClaimUse, DeviceUse
 from devplug.driver.prepared_claims import boot_id
 from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import Container, Pod, PodPhase

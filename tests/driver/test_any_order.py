@@ -17,7 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from devplug.devices import ContainerResponse, Device
 from devplug.dra.taints import Toleration
-from devplug.driver.claim_spec import ClaimUse, read_file, uid_of_file
+from devplug.driver.claim_spec import read_file, uid_of_file
+from devplug.driver.claim_uses import ClaimUse
 from devplug.driver.offer import Offer, OfferedDevice
 from devplug.driver.prepared_claims import PreparedClaims
 from devplug.driver.service import ClaimService

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug.driver.claim_log import LINES_LEAST, ClaimLog, Entry, claims_in, state_text
-from devplug.driver.claim_spec import ClaimUse, DeviceUse
+from devplug.driver.claim_uses import ClaimUse, DeviceUse
 from tests.driver.world import SERIAL
 
 UIDS = ("u1", "u2", "u3")

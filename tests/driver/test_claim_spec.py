@@ -13,16 +13,8 @@ from msgspec.structs import replace
 
 from devplug.cdi.spec import faults
 from devplug.devices import ContainerResponse, DeviceNode, Mount
-from devplug.driver.claim_spec import (
-    ClaimUse,
-    DeviceUse,
-    answer,
-    claim_spec,
-    file_name,
-    file_text,
-    read_file,
-    uid_of_file,
-)
+from devplug.driver.claim_spec import answer, claim_spec, file_name, file_text, read_file, uid_of_file
+from devplug.driver.claim_uses import ClaimUse, DeviceUse
 from devplug.driver.claims import ClaimRefusedError
 from devplug.wire.dra import PreparedClaim, PreparedDevice
 from tests.driver.world import DRIVER, NODE, SERIAL

@@ -10,7 +10,8 @@ import pytest
 
 from devplug.cdi.spec import CdiSpec
 from devplug.devices import ContainerResponse
-from devplug.driver.claim_spec import ClaimUse, DeviceUse, claim_spec, file_name
+from devplug.driver.claim_spec import claim_spec, file_name
+from devplug.driver.claim_uses import ClaimUse, DeviceUse
 from devplug.driver.prepared_claims import PreparedClaims, boot_id
 from devplug.errors import KubeletError
 from tests.driver.world import DRIVER, SERIAL

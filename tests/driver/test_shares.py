@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug import Device, Health
-from devplug.driver.claim_spec import ClaimUse, DeviceUse
+from devplug.driver.claim_uses import ClaimUse, DeviceUse
 from devplug.driver.device_names import device_name
 from devplug.driver.offer import OfferedDevice
 from devplug.driver.pool_entries import SharesInUse

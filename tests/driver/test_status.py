@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from devplug.driver.claim_spec import ClaimUse, DeviceUse
+from devplug.driver.claim_uses import ClaimUse, DeviceUse
 from devplug.driver.counters import ClaimCounters
 from devplug.driver.status import PublisherStatus, device_claims, driver_status
 from devplug.k8s.errors import ClusterError

@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from devplug.driver.claim_spec import ClaimUse
+from devplug.driver.claim_uses import ClaimUse
 from devplug.linux.durable_file import write_whole
 
 __all__ = ["ClaimLog", "Entry", "claims_in", "state_text"]

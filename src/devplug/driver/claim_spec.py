@@ -12,7 +12,6 @@ import re
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from devplug.cdi.spec import (
@@ -29,30 +28,22 @@ from devplug.cdi.spec import (
     text,
     unplugged,
 )
+from devplug.driver.claim_uses import ClaimUse, DeviceUse
 from devplug.driver.claims import ClaimRefusedError
 from devplug.wire.dra import PreparedClaim, PreparedDevice
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from devplug.devices import ContainerResponse
-    from devplug.driver.claims import AllocatedDevice
 
 __all__ = [
-    "ClaimUse",
-    "DeviceUse",
     "answer",
-    "by_request",
-    "by_resource",
     "claim_kind",
     "claim_spec",
     "current_spec",
-    "facts_of",
     "file_name",
     "file_text",
-    "in_the_way",
-    "is_use_of",
-    "last_used",
     "read_file",
     "read_spec",
     "uid_of_file",
@@ -60,129 +51,6 @@ __all__ = [
 
 _MARK: Final = "# devplug: "
 _OF_LIMITS: Final = re.compile(r"container-([0-9]+)-request-[0-9]+")
-
-
-class DeviceUse(Struct, frozen=True):
-    """The use of one device by a claim."""
-
-    request: str
-    name: str
-    """In the slice."""
-    resource_name: str
-    device_id: str
-    share_id: str | None = None
-    has_admin_access: bool = False
-    cdi_names: tuple[str, ...] = ()
-    """What a runtime is given for it, once it is prepared."""
-
-    def is_same(self, other: DeviceUse) -> bool:
-        """Whether the other is this one, prepared or not."""
-        return replace(self, cdi_names=()) == replace(other, cdi_names=())
-
-    def is_of(self, other: DeviceUse) -> bool:
-        """Whether both are of one device."""
-        return (self.resource_name, self.device_id) == (other.resource_name, other.device_id)
-
-    def excludes(self, other: DeviceUse) -> bool:
-        """Whether one claim cannot have this, and another claim the other, at the same time (D79, D86)."""
-        if not self.is_of(other):
-            return False
-        may_be_seen = self.has_admin_access or other.has_admin_access
-        return not may_be_seen and (self.share_id is None or other.share_id is None)
-
-
-class ClaimUse(Struct, frozen=True):
-    """A claim whose devices are in use on this node: from before they are prepared to their release."""
-
-    namespace: str
-    name: str
-    uid: str
-    devices: tuple[DeviceUse, ...]
-    since: int = 0
-    """When it began, in seconds since 1970."""
-    boot_id: str = ""
-    """The boot of the machine in which it was prepared; empty before that."""
-    pods: tuple[str, ...] = ()
-    """The pods for which the claim was reserved when it began, by name; they are of its namespace."""
-
-    def __str__(self) -> str:
-        """Return the form that stands in messages."""
-        return f"{self.namespace}/{self.name}"
-
-    def uses_as(self, other: ClaimUse) -> bool:
-        """Whether another use is of the same devices, in the same way."""
-        return len(self.devices) == len(other.devices) and all(
-            map(DeviceUse.is_same, self.devices, other.devices)
-        )
-
-
-def in_the_way(use: ClaimUse, claims: Mapping[str, ClaimUse], ending: Container[str]) -> ClaimUse | None:
-    """Return another claim that has a device which this use needs alone, or that is being released.
-
-    `ending` has the UIDs of claims that are.
-    """
-    for other in claims.values():
-        if other.uid != use.uid and any(
-            device.excludes(wanted) or (other.uid in ending and device.is_of(wanted))
-            for device in other.devices
-            for wanted in use.devices
-        ):
-            return other
-    return None
-
-
-def facts_of(use: ClaimUse) -> dict[str, object]:
-    """Return what audit lines say of a use."""
-    return {
-        "claim": str(use),
-        "claim_uid": use.uid,
-        "devices": [device.name for device in use.devices],
-        "pods": list(use.pods),
-    }
-
-
-def last_used(use: ClaimUse, claims: Mapping[str, ClaimUse], ending: Container[str]) -> Sequence[DeviceUse]:
-    """Return the devices of a use that nobody uses after it; who only looks at one does not use it.
-
-    `ending` has the UIDs of claims that are being released.
-    """
-    used = [
-        device
-        for other in claims.values()
-        if other.uid not in ending
-        for device in other.devices
-        if not device.has_admin_access
-    ]
-    return [
-        device
-        for device in use.devices
-        if not device.has_admin_access and not any(device.is_of(one) for one in used)
-    ]
-
-
-def is_use_of(use: ClaimUse, allocated: Sequence[AllocatedDevice]) -> bool:
-    """Whether a use is of what is allocated to its claim now."""
-    return [(one.request, one.name, one.share_id, one.has_admin_access) for one in use.devices] == [
-        (one.request, one.name, one.share_id, one.has_admin_access) for one in allocated
-    ]
-
-
-def by_request(devices: Sequence[DeviceUse]) -> Mapping[str, Mapping[str, Sequence[str]]]:
-    """Return the IDs of the devices of each request, by resource and request; each ID once."""
-    found: dict[str, dict[str, list[str]]] = {}
-    for one in devices:
-        ids = found.setdefault(one.resource_name, {}).setdefault(one.request, [])
-        if one.device_id not in ids:
-            ids.append(one.device_id)
-    return found
-
-
-def by_resource(devices: Sequence[DeviceUse]) -> Mapping[str, Sequence[str]]:
-    """Return the IDs of the devices of each resource, each ID once."""
-    found: dict[str, dict[str, None]] = {}
-    for one in devices:
-        found.setdefault(one.resource_name, {})[one.device_id] = None
-    return {name: tuple(ids) for name, ids in found.items()}
 
 
 def claim_kind(driver: str) -> str:

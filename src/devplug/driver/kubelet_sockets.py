@@ -39,7 +39,7 @@ from devplug.wire.values import PluginInfo, RegistrationStatus
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from devplug.driver.claim_spec import ClaimUse
+    from devplug.driver.claim_uses import ClaimUse
     from devplug.driver.offer import ClaimReader, DriverResource
     from devplug.driver.parameters import ParameterDecoder
     from devplug.driver.pool_entries import SharesInUse
@@ -171,9 +171,11 @@ class KubeletSockets:
                 tasks,
                 self._counters,
             )
-            refresher = Refresher(service, self._store, self._resources, self.offer)
+            refresher = Refresher(self._store, self._resources, self.offer)
             tasks.create_task(refresher.run(), name="devplug claims' files")
-            sweeper = Sweeper(self.name, self._node_name, service, self._store, self._reader, self._kubelet)
+            sweeper = Sweeper(
+                self.name, self._node_name, self._store, service.end, self._reader, self._kubelet
+            )
             tasks.create_task(sweeper.run(), name="devplug forgotten claims")
             listener = Listener(self._socket, (*service.bindings(), self._health.binding()))
             wake = asyncio.Event()

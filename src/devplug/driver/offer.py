@@ -10,7 +10,7 @@ from msgspec import Struct
 from devplug.linux.notifier import Notifier
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from devplug.cdi.spec import CdiOwner
     from devplug.devices import ContainerResponse, Device
@@ -95,6 +95,11 @@ class Offer:
         self.devices: Mapping[str, OfferedDevice] = MappingProxyType({})
         self.changed = Notifier()
         """Notified when the devices change, and when a claim begins or ends to use some."""
+
+    def devices_of(self, names: Iterable[str]) -> Sequence[Device] | None:
+        """Return the devices of these names as they are now; None if one is not there."""
+        found = [self.devices.get(name) for name in names]
+        return [one.device for one in found if one is not None] if None not in found else None
 
     def replace(self, devices: Mapping[str, OfferedDevice]) -> None:
         """Offer exactly these devices from now on."""

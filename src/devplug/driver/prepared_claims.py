@@ -24,15 +24,17 @@ from msgspec.structs import replace
 
 from devplug.cdi.files import content_of, explained, is_remains, opened, try_lock, write_locked
 from devplug.driver.claim_log import ClaimLog, Entry
-from devplug.driver.claim_spec import ClaimUse, file_name, file_text, read_file, read_spec, uid_of_file
+from devplug.driver.claim_spec import file_name, file_text, read_file, read_spec, uid_of_file
 from devplug.errors import KubeletError
 from devplug.linux.durable_file import remove_remains
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Iterator, Sequence
     from pathlib import Path
 
     from devplug.cdi.spec import CdiSpec
+    from devplug.devices import Device
+    from devplug.driver.claim_uses import ClaimUse
 
 __all__ = ["STATE_NAME", "PreparedClaims", "boot_id"]
 
@@ -62,6 +64,12 @@ class PreparedClaims:
     def __init__(self, driver: str, folder: Path, cdi_folder: Path, boot: str) -> None:
         self.claims: dict[str, ClaimUse] = {}
         """By UID. Right while the lock is held; before that, as of the last time that it was."""
+        self.seen: dict[str, Sequence[Device] | None] = {}
+        """By UID: the devices as they were when the CDI file was last held against them."""
+        self.asked_for: set[str] = set()
+        """The UIDs of claims that the kubelet has had prepared since it came."""
+        self._locks: dict[str, tuple[asyncio.Lock, list[None]]] = {}
+        """By UID or device, while somebody has or wants it; the list is as long as they are many."""
         self._driver = driver
         self._folder = folder
         self._cdi_folder = cdi_folder
@@ -94,7 +102,20 @@ class PreparedClaims:
         with suppress(OSError, msgspec.DecodeError):
             self.claims = self._log.read()
 
-    # ── the lock ──
+    # ── the locks ──
+
+    @asynccontextmanager
+    async def alone(self, uid: str) -> AsyncIterator[None]:
+        """Be the only task of this process for a claim, or a device, in this block."""
+        lock, users = self._locks.setdefault(uid, (asyncio.Lock(), []))
+        users.append(None)
+        try:
+            async with lock:
+                yield
+        finally:
+            users.pop()
+            if not users:
+                del self._locks[uid]
 
     @asynccontextmanager
     async def locked(self) -> AsyncIterator[None]:
@@ -173,6 +194,8 @@ class PreparedClaims:
 
     async def end(self, uid: str) -> None:
         """Note that a use is over."""
+        self.seen.pop(uid, None)
+        self.asked_for.discard(uid)
         if self.claims.pop(uid, None) is not None:
             await self._note(Entry(ended=uid), is_durable=False)
 

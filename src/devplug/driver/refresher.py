@@ -10,67 +10,34 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final
 
-from devplug.driver.claim_spec import by_request, current_spec
+from devplug.driver.claim_spec import current_spec
+from devplug.driver.claim_uses import asked
 from devplug.driver.claims import ClaimRefusedError
 from devplug.errors import DevplugError, NotReadyError
 from devplug.linux.notifier import within
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
-    from contextlib import AbstractAsyncContextManager
+    from collections.abc import Mapping, Sequence
 
-    from devplug.devices import ContainerResponse, Device
-    from devplug.driver.claim_spec import ClaimUse
+    from devplug.devices import ContainerResponse
+    from devplug.driver.claim_uses import ClaimUse
     from devplug.driver.offer import DriverResource, Offer
     from devplug.driver.prepared_claims import PreparedClaims
 
-__all__ = ["Refresher", "asked", "seen_devices"]
+__all__ = ["Refresher"]
 
 logger = logging.getLogger(__name__)
-
-Response = TypeVar("Response")
 
 RETRY_SECONDS: Final = 10.0
 """How long until a file that could not be written is tried again."""
 
 
-def seen_devices(offer: Offer, use: ClaimUse) -> Sequence[Device] | None:
-    """Return the devices of a claim as they are offered now; None if one is not, as before the first list."""
-    found = [offer.devices.get(one.name) for one in use.devices]
-    return [one.device for one in found if one is not None] if None not in found else None
-
-
-async def asked(
-    use: ClaimUse,
-    ask: Callable[[str, Mapping[str, Sequence[str]]], Awaitable[Sequence[Sequence[Response]]]],
-) -> Sequence[Response]:
-    """Ask each resource of a claim for the devices of each request, by name; return the answers by device."""
-    found: dict[tuple[str, str], Response] = {}
-    for name, requests in by_request(use.devices).items():
-        answers = await ask(name, requests)
-        for (request, ids), of_devices in zip(requests.items(), answers, strict=True):
-            found.update(zip(((request, id_) for id_ in ids), of_devices, strict=True))
-    return [found[device.request, device.device_id] for device in use.devices]
-
-
-class _Claims(Protocol):
-    """Who works on claims, one task at a time for each."""
-
-    seen: dict[str, Sequence[Device] | None]
-
-    def alone(self, uid: str) -> AbstractAsyncContextManager[None]:
-        """Be the only task for a claim in this block."""
-
-
 class Refresher:
     """The refresher of one driver; lives from `run` to its cancellation."""
 
-    def __init__(
-        self, claims: _Claims, store: PreparedClaims, resources: Mapping[str, DriverResource], offer: Offer
-    ) -> None:
-        self._claims = claims
+    def __init__(self, store: PreparedClaims, resources: Mapping[str, DriverResource], offer: Offer) -> None:
         self._store = store
         self._resources = resources
         self._offer = offer
@@ -83,8 +50,8 @@ class Refresher:
             change = self._offer.changed.next
             is_current = True
             for use in list(self._store.claims.values()):
-                now = seen_devices(self._offer, use)
-                is_changed = now is not None and now != self._claims.seen.get(use.uid)
+                now = self._offer.devices_of(one.name for one in use.devices)
+                is_changed = now is not None and now != self._store.seen.get(use.uid)
                 if is_changed and self._store.is_prepared(use):
                     is_current &= await self._refresh(use.uid)
             await within(None if is_current else RETRY_SECONDS, change.wait())
@@ -92,13 +59,13 @@ class Refresher:
     async def _refresh(self, uid: str) -> bool:
         """Refresh one file; return whether it is as it should be."""
         try:
-            async with self._claims.alone(uid), self._store.locked():
+            async with self._store.alone(uid), self._store.locked():
                 use = self._store.claims.get(uid)
                 if use is not None and self._store.is_prepared(use):
-                    now = seen_devices(self._offer, use)
+                    now = self._offer.devices_of(one.name for one in use.devices)
                     with suppress(NotReadyError):  # it is sick, and may have its nodes: the next change says
                         await self._refresh_use(use)
-                    self._claims.seen[uid] = now
+                    self._store.seen[uid] = now
         except (DevplugError, TimeoutError) as error:
             if self._logged.get(uid) != str(error):
                 self._logged[uid] = str(error)

@@ -18,19 +18,19 @@ import asyncio
 import logging
 import secrets
 import time
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from msgspec.structs import replace
 
 from devplug.cdi.spec import CdiOwner
-from devplug.driver.claim_spec import (
+from devplug.driver.claim_spec import answer, claim_spec
+from devplug.driver.claim_uses import (
     ClaimUse,
     DeviceUse,
-    answer,
+    asked,
     by_resource,
-    claim_spec,
     facts_of,
     in_the_way,
     is_use_of,
@@ -46,7 +46,6 @@ from devplug.driver.claims import (
 )
 from devplug.driver.counters import ClaimCounters
 from devplug.driver.parameters import configured, merged
-from devplug.driver.refresher import asked, seen_devices
 from devplug.driver.shares import with_shares
 from devplug.errors import DevplugError, IncidentError, NotReadyError, one_line, quoted
 from devplug.k8s.errors import ClusterError, MissingExtraError, NotThereError, RefusedError
@@ -56,9 +55,9 @@ from devplug.wire.dra import PREPARE, UNPREPARE, PreparedClaim
 from devplug.wire.sockets import unary
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
-    from devplug.devices import ContainerResponse, Device
+    from devplug.devices import ContainerResponse
     from devplug.dra.taints import Toleration
     from devplug.driver.claims import AllocatedDevice
     from devplug.driver.offer import ClaimReader, DriverResource, Offer
@@ -107,12 +106,6 @@ class ClaimService:
         self._decode = decode
         self._tasks = tasks
         self._counters = counters or ClaimCounters()
-        self.seen: dict[str, Sequence[Device] | None] = {}
-        """By claim UID: the devices as they were when its CDI file was last held against them."""
-        self.asked_for: set[str] = set()
-        """The UIDs of claims that the kubelet has had prepared since it came."""
-        self._locks: dict[str, tuple[asyncio.Lock, list[None]]] = {}
-        """By claim UID or device, while somebody has or wants it; the list is as long as they are many."""
         self._works = 0
         self._is_idle = asyncio.Event()
         self._is_idle.set()
@@ -163,8 +156,8 @@ class ClaimService:
         facts = {"claim": f"{claim.namespace}/{claim.name}", "claim_uid": claim.uid}
         try:
             check_names(claim)
-            async with self.alone(claim.uid):
-                self.asked_for.add(claim.uid)
+            async with self._store.alone(claim.uid):
+                self._store.asked_for.add(claim.uid)
                 use = await self._prepare(claim)
         except Exception as error:  # noqa: BLE001 -- whatever it is, the kubelet gets an answer
             self._counters.count_prepare(error, time.monotonic() - started)
@@ -181,7 +174,7 @@ class ClaimService:
         facts = {"claim": f"{claim.namespace}/{claim.name}", "claim_uid": claim.uid}
         try:
             if is_uid(claim.uid):  # no other was ever prepared
-                async with self.alone(claim.uid), self._store.locked():
+                async with self._store.alone(claim.uid), self._store.locked():
                     use = self._store.claims.get(claim.uid)
                     if use is not None:
                         await self.end(use)
@@ -192,19 +185,6 @@ class ClaimService:
             return text
         self._counters.count_unprepare(None, time.monotonic() - started)
         return ""
-
-    @asynccontextmanager
-    async def alone(self, uid: str) -> AsyncIterator[None]:
-        """Be the only task for a claim in this block."""
-        lock, users = self._locks.setdefault(uid, (asyncio.Lock(), []))
-        users.append(None)
-        try:
-            async with lock:
-                yield
-        finally:
-            users.pop()
-            if not users:
-                del self._locks[uid]
 
     # ── prepare ──
 
@@ -231,7 +211,7 @@ class ClaimService:
                 use = replace(use, since=old.since)
             elif old is not None:  # the claim was released since, and allocated again
                 await self.end(old)
-            self.seen[use.uid] = seen_devices(self._offer, use)
+            self._store.seen[use.uid] = self._offer.devices_of(one.name for one in use.devices)
             use = await self._begin(use, deadline)
             tolerations = {one.request: one.tolerations for one in allocated}
             responses = await self._responses(use, tolerations, deadline)
@@ -299,7 +279,7 @@ class ClaimService:
                 await store.begin(use)
                 self._offer.changed.notify()
                 return use
-            async with self.alone(other.uid):
+            async with self._store.alone(other.uid):
                 if in_the_way(use, store.claims, self._ending) is other:
                     await self._take_over(use, other, deadline)
 
@@ -358,7 +338,7 @@ class ClaimService:
         """End a use; the uses of one device's shares one by one, so that the last one sees that it is."""
         async with AsyncExitStack() as alone:
             for name in sorted({device.name for device in use.devices if device.share_id}):
-                await alone.enter_async_context(self.alone(f"shares of {name}"))
+                await alone.enter_async_context(self._store.alone(f"shares of {name}"))
             await self._end_alone(use)
 
     async def _end_alone(self, use: ClaimUse) -> None:
@@ -378,8 +358,6 @@ class ClaimService:
                 await self._store.begin(replace(use, devices=tuple(left), boot_id=""))
                 raise failures[0]
             await self._store.end(use.uid)
-            self.seen.pop(use.uid, None)
-            self.asked_for.discard(use.uid)
         finally:
             self._ending.discard(use.uid)
         self._offer.changed.notify()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from devplug.devices import Device
-    from devplug.driver.claim_spec import ClaimUse, DeviceUse
+    from devplug.driver.claim_uses import ClaimUse, DeviceUse
 
 __all__ = ["offered_devices", "shares_in_use", "with_shares"]
 

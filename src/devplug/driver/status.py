@@ -11,7 +11,7 @@ from devplug.status import DeviceClaim, DriverStatus
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from devplug.driver.claim_spec import ClaimUse
+    from devplug.driver.claim_uses import ClaimUse
     from devplug.driver.counters import ClaimCounters
 
 __all__ = ["PublisherStatus", "device_claims", "driver_status"]

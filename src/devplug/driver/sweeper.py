@@ -11,17 +11,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from devplug.driver.claims import is_free
 from devplug.errors import DevplugError
 from devplug.k8s.errors import NotThereError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from contextlib import AbstractAsyncContextManager
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-    from devplug.driver.claim_spec import ClaimUse
+    from devplug.driver.claim_uses import ClaimUse
     from devplug.driver.offer import ClaimReader
     from devplug.driver.prepared_claims import PreparedClaims
 
@@ -39,19 +38,6 @@ ANSWER_SECONDS: Final = 10.0
 """How long the API server may take: a prepare may wait for the lock meanwhile."""
 
 
-class _Claims(Protocol):
-    """Who works on claims, one task at a time for each."""
-
-    asked_for: set[str]
-    """The UIDs of claims that the kubelet has had prepared since it came."""
-
-    def alone(self, uid: str) -> AbstractAsyncContextManager[None]:
-        """Be the only task for a claim in this block."""
-
-    async def end(self, use: ClaimUse) -> None:
-        """End a use."""
-
-
 def next_look(uids: Iterable[str], looked_at: Mapping[str, float], now: float) -> str | None:
     """Return the claim that waits longest to be looked up; None if none has waited for `GRACE_SECONDS`.
 
@@ -64,22 +50,22 @@ def next_look(uids: Iterable[str], looked_at: Mapping[str, float], now: float) -
 class Sweeper:
     """The sweeper of one driver; lives from `run` to its cancellation.
 
-    `kubelet` tells one kubelet from the next; it returns None while none is there.
+    `end` ends a use. `kubelet` tells one kubelet from the next; it returns None while none is there.
     """
 
     def __init__(
         self,
         driver: str,
         node_name: str,
-        claims: _Claims,
         store: PreparedClaims,
+        end: Callable[[ClaimUse], Awaitable[None]],
         reader: ClaimReader,
         kubelet: Callable[[], int | None],
     ) -> None:
         self._driver = driver
         self._node_name = node_name
-        self._claims = claims
         self._store = store
+        self._end = end
         self._reader = reader
         self._kubelet = kubelet
         self._known_kubelet: int | None = None
@@ -94,9 +80,9 @@ class Sweeper:
             if (kubelet := self._kubelet()) != self._known_kubelet:
                 self._known_kubelet = kubelet
                 self._looked_at, self._free = {}, set()
-                self._claims.asked_for.clear()
+                self._store.asked_for.clear()
                 continue  # it has a minute to say which claims it knows
-            uids = self._store.claims.keys() - self._claims.asked_for
+            uids = self._store.claims.keys() - self._store.asked_for
             self._looked_at = {uid: at for uid, at in self._looked_at.items() if uid in uids}
             now = asyncio.get_running_loop().time()
             if kubelet is not None and (uid := next_look(sorted(uids), self._looked_at, now)):
@@ -111,17 +97,17 @@ class Sweeper:
                     self._free.add(uid)
                 return
             self._free.discard(uid)
-            async with self._claims.alone(uid), self._store.locked():
+            async with self._store.alone(uid), self._store.locked():
                 use = self._store.claims.get(uid)
                 # Asked under the lock: a pod's claim is reserved before it is prepared.
-                if use is None or uid in self._claims.asked_for:
+                if use is None or uid in self._store.asked_for:
                     return
                 if await self._is_free(use) and self._kubelet() == self._known_kubelet:
                     logger.warning(
                         "a claim is free by the API server, and no kubelet remembers it; its use is ended",
                         extra={"claim": str(use), "claim_uid": uid},
                     )
-                    await self._claims.end(use)
+                    await self._end(use)
         except (DevplugError, TimeoutError) as error:
             logger.info(
                 "a claim that no kubelet has asked for could not be looked up, or not released; tried again",

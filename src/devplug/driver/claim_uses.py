@@ -1,0 +1,166 @@
+"""The uses of devices by claims: who has what, who keeps whom out, and who is asked for it. Pure.
+
+A use begins before a device is touched, and lasts until the device is released.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
+
+    from devplug.driver.claims import AllocatedDevice
+
+__all__ = [
+    "ClaimUse",
+    "DeviceUse",
+    "asked",
+    "by_request",
+    "by_resource",
+    "facts_of",
+    "in_the_way",
+    "is_use_of",
+    "last_used",
+]
+
+Response = TypeVar("Response")
+
+
+class DeviceUse(Struct, frozen=True):
+    """The use of one device by a claim."""
+
+    request: str
+    name: str
+    """In the slice."""
+    resource_name: str
+    device_id: str
+    share_id: str | None = None
+    has_admin_access: bool = False
+    cdi_names: tuple[str, ...] = ()
+    """What a runtime is given for it, once it is prepared."""
+
+    def is_same(self, other: DeviceUse) -> bool:
+        """Whether the other is this one, prepared or not."""
+        return replace(self, cdi_names=()) == replace(other, cdi_names=())
+
+    def is_of(self, other: DeviceUse) -> bool:
+        """Whether both are of one device."""
+        return (self.resource_name, self.device_id) == (other.resource_name, other.device_id)
+
+    def excludes(self, other: DeviceUse) -> bool:
+        """Whether one claim cannot have this, and another claim the other, at the same time (D79, D86)."""
+        if not self.is_of(other):
+            return False
+        may_be_seen = self.has_admin_access or other.has_admin_access
+        return not may_be_seen and (self.share_id is None or other.share_id is None)
+
+
+class ClaimUse(Struct, frozen=True):
+    """A claim whose devices are in use on this node: from before they are prepared to their release."""
+
+    namespace: str
+    name: str
+    uid: str
+    devices: tuple[DeviceUse, ...]
+    since: int = 0
+    """When it began, in seconds since 1970."""
+    boot_id: str = ""
+    """The boot of the machine in which it was prepared; empty before that."""
+    pods: tuple[str, ...] = ()
+    """The pods for which the claim was reserved when it began, by name; they are of its namespace."""
+
+    def __str__(self) -> str:
+        """Return the form that stands in messages."""
+        return f"{self.namespace}/{self.name}"
+
+    def uses_as(self, other: ClaimUse) -> bool:
+        """Whether another use is of the same devices, in the same way."""
+        return len(self.devices) == len(other.devices) and all(
+            map(DeviceUse.is_same, self.devices, other.devices)
+        )
+
+
+def in_the_way(use: ClaimUse, claims: Mapping[str, ClaimUse], ending: Container[str]) -> ClaimUse | None:
+    """Return another claim that has a device which this use needs alone, or that is being released.
+
+    `ending` has the UIDs of claims that are.
+    """
+    for other in claims.values():
+        if other.uid != use.uid and any(
+            device.excludes(wanted) or (other.uid in ending and device.is_of(wanted))
+            for device in other.devices
+            for wanted in use.devices
+        ):
+            return other
+    return None
+
+
+def facts_of(use: ClaimUse) -> dict[str, object]:
+    """Return what audit lines say of a use."""
+    return {
+        "claim": str(use),
+        "claim_uid": use.uid,
+        "devices": [device.name for device in use.devices],
+        "pods": list(use.pods),
+    }
+
+
+def last_used(use: ClaimUse, claims: Mapping[str, ClaimUse], ending: Container[str]) -> Sequence[DeviceUse]:
+    """Return the devices of a use that nobody uses after it; who only looks at one does not use it.
+
+    `ending` has the UIDs of claims that are being released.
+    """
+    used = [
+        device
+        for other in claims.values()
+        if other.uid not in ending
+        for device in other.devices
+        if not device.has_admin_access
+    ]
+    return [
+        device
+        for device in use.devices
+        if not device.has_admin_access and not any(device.is_of(one) for one in used)
+    ]
+
+
+def is_use_of(use: ClaimUse, allocated: Sequence[AllocatedDevice]) -> bool:
+    """Whether a use is of what is allocated to its claim now."""
+    return [(one.request, one.name, one.share_id, one.has_admin_access) for one in use.devices] == [
+        (one.request, one.name, one.share_id, one.has_admin_access) for one in allocated
+    ]
+
+
+def by_request(devices: Sequence[DeviceUse]) -> Mapping[str, Mapping[str, Sequence[str]]]:
+    """Return the IDs of the devices of each request, by resource and request; each ID once."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for one in devices:
+        ids = found.setdefault(one.resource_name, {}).setdefault(one.request, [])
+        if one.device_id not in ids:
+            ids.append(one.device_id)
+    return found
+
+
+def by_resource(devices: Sequence[DeviceUse]) -> Mapping[str, Sequence[str]]:
+    """Return the IDs of the devices of each resource, each ID once."""
+    found: dict[str, dict[str, None]] = {}
+    for one in devices:
+        found.setdefault(one.resource_name, {})[one.device_id] = None
+    return {name: tuple(ids) for name, ids in found.items()}
+
+
+async def asked(
+    use: ClaimUse,
+    ask: Callable[[str, Mapping[str, Sequence[str]]], Awaitable[Sequence[Sequence[Response]]]],
+) -> Sequence[Response]:
+    """Ask each resource of a claim for the devices of each request, by name; return the answers by device."""
+    found: dict[tuple[str, str], Response] = {}
+    for name, requests in by_request(use.devices).items():
+        answers = await ask(name, requests)
+        for (request, ids), of_devices in zip(requests.items(), answers, strict=True):
+            found.update(zip(((request, id_) for id_ in ids), of_devices, strict=True))
+    return [found[device.request, device.device_id] for device in use.devices]
