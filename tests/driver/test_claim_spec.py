@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from devplug.cdi.spec import faults
+from devplug.cdi.spec import CdiOwner, CdiSpec, faults
 from devplug.devices import ContainerResponse, DeviceNode, Mount
 from devplug.driver.claim_spec import answer, claim_spec, file_name, file_text, read_file, uid_of_file
 from devplug.driver.claim_uses import ClaimUse, DeviceUse
@@ -30,10 +31,13 @@ def response(*nodes: DeviceNode | str, **more: Any) -> ContainerResponse:
     return ContainerResponse(device_nodes=nodes, **more)
 
 
+def made(wanted: ClaimUse, responses: Sequence[ContainerResponse]) -> tuple[CdiSpec | None, ClaimUse]:
+    return claim_spec(DRIVER, wanted, responses, [CdiOwner()] * len(responses))
+
+
 def test_each_device_of_a_claim_has_a_name_and_all_that_a_container_gets() -> None:
     """D98: version 0.5.0, for containerd 1.7."""
-    spec, named = claim_spec(
-        DRIVER,
+    spec, named = made(
         use("a", "b"),
         [response("/dev/x"), response("/dev/y", envs={"N": "1"}, mounts=[Mount("/opt")])],
     )
@@ -52,7 +56,7 @@ def test_each_device_of_a_claim_has_a_name_and_all_that_a_container_gets() -> No
 
 
 def test_a_device_that_is_only_others_cdi_devices_has_their_names_and_needs_no_file() -> None:
-    spec, named = claim_spec(DRIVER, use("a"), [response(cdi_devices=["x.example.com/gpu=0"])])
+    spec, named = made(use("a"), [response(cdi_devices=["x.example.com/gpu=0"])])
     assert spec is None
     assert named.devices[0].cdi_names == ("x.example.com/gpu=0",)
 
@@ -60,11 +64,11 @@ def test_a_device_that_is_only_others_cdi_devices_has_their_names_and_needs_no_f
 def test_two_requests_that_share_a_device_share_its_name_unless_they_are_configured_differently() -> None:
     """D86."""
     shared = replace(use("a", "a"), devices=tuple(DeviceUse(r, "a", SERIAL, "A", r) for r in ("q", "r")))
-    spec, named = claim_spec(DRIVER, shared, [response("/dev/x"), response("/dev/x")])
+    spec, named = made(shared, [response("/dev/x"), response("/dev/x")])
     assert spec is not None
     assert [one.name for one in spec.devices] == [f"{UID}-a"]
     assert named.devices[0].cdi_names == named.devices[1].cdi_names
-    spec, named = claim_spec(DRIVER, shared, [response("/dev/x"), response("/dev/x", envs={"N": "1"})])
+    spec, named = made(shared, [response("/dev/x"), response("/dev/x", envs={"N": "1"})])
     assert spec is not None
     assert [one.name for one in spec.devices] == [f"{UID}-a", f"{UID}-a-r"]
     assert named.devices[1].cdi_names == (f"k8s.{DRIVER}/claim={UID}-a-r",)
@@ -73,7 +77,7 @@ def test_two_requests_that_share_a_device_share_its_name_unless_they_are_configu
 def test_two_devices_at_one_path_are_refused_with_what_to_write() -> None:
     moved = [response(DeviceNode(path, "/dev/s")) for path in ("/dev/x", "/dev/y")]
     with pytest.raises(ClaimRefusedError, match="/dev/x and /dev/y would both be /dev/s in a container"):
-        claim_spec(DRIVER, use("a", "b"), moved)
+        made(use("a", "b"), moved)
 
 
 def test_two_containers_with_limits_may_each_have_a_device_at_one_path() -> None:
@@ -81,7 +85,7 @@ def test_two_containers_with_limits_may_each_have_a_device_at_one_path() -> None
     moved = [response(DeviceNode(path, "/dev/s")) for path in ("/dev/x", "/dev/y")]
     requests = "container-0-request-0", "container-1-request-0"
     uses = tuple(DeviceUse(one, one[10], SERIAL, one[10]) for one in requests)
-    spec, _ = claim_spec(DRIVER, replace(use(), devices=uses), moved)
+    spec, _ = made(replace(use(), devices=uses), moved)
     assert spec is not None
     assert [device.nodes[0].path for device in spec.devices] == ["/dev/s", "/dev/s"]
 
@@ -91,7 +95,7 @@ TEXTS = st.text(st.characters(codec="utf-8"))
 
 @given(TEXTS, TEXTS)
 def test_the_first_line_brings_everything_back_whatever_the_names(name: str, request: str) -> None:
-    spec, named = claim_spec(DRIVER, use("a"), [response("/dev/x")])
+    spec, named = made(use("a"), [response("/dev/x")])
     assert spec is not None
     known = replace(named, name=name, devices=(replace(named.devices[0], request=request),))
     content = file_text(spec, known)

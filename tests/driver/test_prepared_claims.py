@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from devplug.cdi.spec import CdiSpec
+from devplug.cdi.spec import CdiOwner, CdiSpec
 from devplug.devices import ContainerResponse
 from devplug.driver.claim_spec import claim_spec, file_name
 from devplug.driver.claim_uses import ClaimUse, DeviceUse
@@ -33,7 +33,7 @@ def store(tmp_path: Path, boot: str = "boot") -> PreparedClaims:
 
 def use(uid: str) -> tuple[CdiSpec, ClaimUse]:
     wanted = ClaimUse("ns", "c", uid, (DeviceUse("r", "a", SERIAL, "A"),))
-    spec, named = claim_spec(DRIVER, wanted, [ContainerResponse(device_nodes=["/dev/x"])])
+    spec, named = claim_spec(DRIVER, wanted, [ContainerResponse(device_nodes=["/dev/x"])], [CdiOwner()])
     assert spec is not None
     return spec, named
 

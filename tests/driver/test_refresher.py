@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.cdi.spec import UNPLUGGED_PATH, CdiSpec
+from devplug.cdi.spec import UNPLUGGED_PATH, CdiOwner, CdiSpec
 from devplug.devices import ContainerResponse, Device, DeviceNode, Health, Mount
 from devplug.driver.claim_spec import claim_spec, current_spec
 from devplug.driver.claim_uses import ClaimUse, DeviceUse
@@ -132,7 +132,7 @@ def made(counts: list[int]) -> tuple[CdiSpec, ClaimUse]:
     """Return the spec of a claim whose devices have so many nodes, each with a mount."""
     uses = tuple(DeviceUse("r", f"d{i}", SERIAL, f"D{i}") for i in range(len(counts)))
     responses = [response(f"d{i}", count) for i, count in enumerate(counts)]
-    spec, use = claim_spec(DRIVER, ClaimUse("ns", "c", "u", uses), responses)
+    spec, use = claim_spec(DRIVER, ClaimUse("ns", "c", "u", uses), responses, [CdiOwner()] * len(uses))
     assert spec is not None
     return spec, use
 

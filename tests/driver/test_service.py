@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
 
+from devplug.cdi.spec import CdiOwner
 from devplug.devices import Device
 from devplug.dra.taints import Toleration
 from devplug.driver.offer import OfferedDevice
@@ -116,6 +118,23 @@ async def test_a_release_that_fails_is_tried_again_by_the_kubelet(node: Node) ->
             assert await peer.call(UNPREPARE["v1.DRAPlugin"], [claim]) == {claim.uid: ""}
             assert await peer.call(UNPREPARE["v1.DRAPlugin"], [claim]) == {claim.uid: ""}
     assert node.resource.released == ["a"]
+
+
+async def test_who_prepared_a_device_owns_its_nodes_although_it_is_not_served_any_more(node: Node) -> None:
+    claim = node.claims.allocate("c", "a")
+    node.resource.node_owner = CdiOwner(uid=7)
+    node.resource.may_go_on = asyncio.Event()
+    async with serving(node.driver("a")):
+        await until(node.registration_socket().exists)
+        async with connected(node.socket()) as peer, asyncio.TaskGroup() as tasks:
+            call = tasks.create_task(peer.call(PREPARE["v1.DRAPlugin"], [claim]))
+            await until(lambda: node.resource.prepared)
+            node.resources.clear()
+            node.resource.may_go_on.set()
+            assert not (await call)[claim.uid].error
+    content = (node.cdi / f"k8s.{DRIVER}-claim-{claim.uid}.yaml").read_text()
+    (device,) = json.loads(content.partition("\n")[2])["devices"]
+    assert [one["uid"] for one in device["containerEdits"]["deviceNodes"]] == [7]
 
 
 async def test_work_goes_on_when_the_kubelet_gives_a_call_up(node: Node) -> None:

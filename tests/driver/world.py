@@ -13,7 +13,7 @@ from devplug.cdi.spec import CdiOwner
 from devplug.devices import ContainerResponse, Device, DeviceNode
 from devplug.dra.taints import Toleration
 from devplug.driver.kubelet_sockets import KubeletSockets
-from devplug.driver.offer import OfferedDevice
+from devplug.driver.offer import DriverResource, OfferedDevice
 from devplug.driver.parameters import DeviceConfig
 from devplug.errors import AllocationError
 from devplug.k8s.errors import NotThereError
@@ -155,6 +155,7 @@ class Node:
     def __post_init__(self) -> None:
         (self.root / "plugins_registry").mkdir(exist_ok=True)
         self.cdi.mkdir(exist_ok=True)
+        self.resources: dict[str, DriverResource] = {self.resource.resource_name: self.resource}
 
     @property
     def cdi(self) -> Path:
@@ -184,7 +185,7 @@ class Node:
         made = KubeletSockets(
             DRIVER,
             NODE,
-            {self.resource.resource_name: self.resource},
+            self.resources,
             self.claims,
             decode,
             kubelet_root=self.root,

@@ -33,7 +33,7 @@ from devplug.driver.claims import ClaimRefusedError
 from devplug.wire.dra import PreparedClaim, PreparedDevice
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from devplug.devices import ContainerResponse
 
@@ -62,19 +62,17 @@ def claim_spec(
     driver: str,
     use: ClaimUse,
     responses: Sequence[ContainerResponse],
-    owner_of: Callable[[str], CdiOwner] = lambda _name: CdiOwner(),
+    owners: Sequence[CdiOwner],
 ) -> tuple[CdiSpec | None, ClaimUse]:
     """Return the spec of a claim, and its use with the names in it; None where containers get nothing of it.
 
-    `responses` are what containers get of each device, in order; `owner_of` returns who owns the nodes of a
-    resource in containers. Raises `ClaimRefusedError` for what no
-    runtime would take.
+    `responses` are what containers get of each device, in order, and `owners` who owns its nodes there.
+    Raises `ClaimRefusedError` for what no runtime would take.
     """
     kind = claim_kind(driver)
     made: dict[str, CdiDevice] = {}
     devices: list[DeviceUse] = []
-    for device, response in zip(use.devices, responses, strict=True):
-        owner = owner_of(device.resource_name)
+    for device, response, owner in zip(use.devices, responses, owners, strict=True):
         own = _cdi_device(device_name(f"{use.uid}-{device.name}"), response, owner)
         # Two requests may share one device (dra.md D86), and be configured differently.
         if made.get(own.name, own) != own:

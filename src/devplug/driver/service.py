@@ -20,11 +20,10 @@ import secrets
 import time
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
-from devplug.cdi.spec import CdiOwner
 from devplug.driver.claim_spec import answer, claim_spec
 from devplug.driver.claim_uses import (
     ClaimUse,
@@ -57,6 +56,7 @@ from devplug.wire.sockets import unary
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
+    from devplug.cdi.spec import CdiOwner
     from devplug.devices import ContainerResponse
     from devplug.dra.taints import Toleration
     from devplug.driver.claims import AllocatedDevice
@@ -73,6 +73,8 @@ logger = logging.getLogger(__name__)
 audit = logging.getLogger(AUDIT)
 
 Result = TypeVar("Result")
+Answer: TypeAlias = "tuple[ContainerResponse, CdiOwner]"
+"""What containers get of a device, and who owns its nodes there."""
 
 PATIENCE_SECONDS: Final = 20.0
 """How long a call waits for what may pass; the kubelet gives it up after 45 s (dra.md D17)."""
@@ -214,9 +216,9 @@ class ClaimService:
             self._store.seen[use.uid] = self._offer.devices_of(one.name for one in use.devices)
             use = await self._begin(use, deadline)
             tolerations = {one.request: one.tolerations for one in allocated}
-            responses = await self._responses(use, tolerations, deadline)
-            given = [configured(one, config) for one, config in zip(responses, configs, strict=True)]
-            spec, named = claim_spec(self._driver, use, given, self._owner_of)
+            answers = await self._answers(use, tolerations, deadline)
+            given = [configured(one, config) for (one, _), config in zip(answers, configs, strict=True)]
+            spec, named = claim_spec(self._driver, use, given, [owner for _, owner in answers])
             return await self._store.publish(named, spec)
 
     async def _found(self, namespace: str, name: str, deadline: float) -> Object | None:
@@ -296,17 +298,15 @@ class ClaimService:
                 )
         await self.end(other)
 
-    async def _responses(
+    async def _answers(
         self, use: ClaimUse, tolerations: Mapping[str, Sequence[Toleration]], deadline: float
-    ) -> Sequence[ContainerResponse]:
-        """Have the resources prepare the devices of a claim; return what containers get of each.
+    ) -> Sequence[Answer]:
+        """Have the resources prepare the devices of a claim; return their answers, device by device.
 
         `tolerations` are by the name of the request.
         """
 
-        async def prepared(
-            name: str, requests: Mapping[str, Sequence[str]]
-        ) -> Sequence[Sequence[ContainerResponse]]:
+        async def prepared(name: str, requests: Mapping[str, Sequence[str]]) -> Sequence[Sequence[Answer]]:
             tolerated = [tolerations[request] for request in requests]
             attempt = partial(self._answered, name, [*requests.values()], tolerated)
             async with asyncio.timeout_at(deadline + PATIENCE_SECONDS):
@@ -314,16 +314,13 @@ class ClaimService:
 
         return await asked(use, prepared)
 
-    def _owner_of(self, resource_name: str) -> CdiOwner:
-        found = self._resources.get(resource_name)
-        return found.node_owner if found is not None else CdiOwner()
-
     async def _answered(
         self, name: str, requests: Sequence[Sequence[str]], tolerations: Sequence[Sequence[Toleration]]
-    ) -> Sequence[Sequence[ContainerResponse]]:
+    ) -> Sequence[Sequence[Answer]]:
         if (resource := await self._resource(name)) is None:
             raise ClaimRefusedError(f"{name} is not served by {self._driver} any more")
-        return await resource.prepare(requests, tolerations)
+        responses = await resource.prepare(requests, tolerations)
+        return [[(one, resource.node_owner) for one in some] for some in responses]
 
     async def _resource(self, name: str) -> DriverResource | None:
         """Return a resource; None if there is none. Raises `NotReadyError` while it is being replaced."""
