@@ -131,6 +131,25 @@ async def test_watches_that_end_at_once_are_not_begun_again_and_again(short_dir:
         await is_published(publisher, server, A)
 
 
+async def test_each_of_several_short_outages_is_over_within_a_second(short_dir: Path) -> None:
+    """Also where the API server has forgotten the changes meanwhile, or another writer was first."""
+    async with cluster(short_dir) as server, publishing(server, retries=Retries()) as publisher:
+        publisher.offer({SERIAL: [A]})
+        await is_published(publisher, server, A)
+        for devices in ([B], [A, C], [B, C], [A, B]):
+            await server.stop()
+            publisher.offer({SERIAL: devices})
+            await passes(0.3)
+            server.expired_watches = 1
+            server.start()
+            back_at = now()
+            wanted = names(*devices)
+            await until(lambda: {*server.devices()} == wanted)  # noqa: B023 -- it is waited for here
+            assert now() - back_at <= 1
+            await until(lambda: not server.expired_watches)
+            await passes(1)
+
+
 @pytest.mark.parametrize("is_wiped", [False, True])
 async def test_an_api_server_that_is_away_for_an_hour_costs_staleness_only(
     short_dir: Path, caplog: pytest.LogCaptureFixture, is_wiped: bool

@@ -7,9 +7,9 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from devplug.driver.publisher import STEADY_SECONDS
+from devplug.driver.session_pace import RECOVERIES_AT_ONCE, RECOVERIES_PER_SECOND
 from torture.catalogue import PATIENCE, case
-from torture.claims import DRIVER
+from torture.claims import DRIVER, NODE
 from torture.claims_node import claims_node
 from torture.daemons import until
 from torture.footprint import GROWTH_LIMIT_BYTES, holdings_of
@@ -190,9 +190,6 @@ def _shuffle_devices(node: ClaimsNode, chance: random.Random, beginning: Sequenc
 BACK_SECONDS: Final = 8.0
 """How long after so short a fault slices may be wrong: the driver looks again more and more slowly."""
 
-BRIEF: Final = 2
-"""So many faults need no time between them."""
-
 FAULTS: Final = ("away", "slow", "429", "500", "403", "compacted")
 
 
@@ -233,7 +230,8 @@ async def api_server_away_from_claims(trial: Trial) -> None:
             await node.until_published(BACK_SECONDS, f"after the API server was {fault}")
             back.append(time.monotonic() - ended)
             answers = (one for one in node.api.requests if one.at >= ended and one.code < 300)
-            looks = (one.at for one in answers if one.path.endswith("/resourceslices"))
+            # Others list slices, too, to learn the version; the publisher asks for its Node as well.
+            looks = (one.at for one in answers if one.path.endswith(f"/nodes/{NODE}"))
             reached = min(looks, default=ended)
             right.append(time.monotonic() - reached)
             node.api.requests.clear()
@@ -242,9 +240,9 @@ async def api_server_away_from_claims(trial: Trial) -> None:
             await _settled(trial, turn.number, node, ending)
             await node.until_published(TRUTH_SECONDS, "after all are plugged in")
             trial.check(daemon.exit_code is None, f"I4: {daemon.last_words()}", turn.number)
-            if trial.count > BRIEF:
-                # Who looks again after the next failure counts those that came soon after each other.
-                await asyncio.sleep(STEADY_SECONDS)
+            if turn.number - trial.first >= RECOVERIES_AT_ONCE:
+                # One that is ill again and again is looked at more and more slowly.
+                await asyncio.sleep(1 / RECOVERIES_PER_SECOND)
         await _all_ended(trial, node, daemon, nothing)
     trial.times("API server is back → slices right", back, p99_within=BACK_SECONDS)
     trial.times("next look at slices → right", right, p99_within=TRUTH_SECONDS)

@@ -18,6 +18,7 @@ from devplug.driver.api_versions import served_version
 from devplug.driver.device_entries import PART, QUESTIONS, SHARED
 from devplug.driver.device_names import slice_name
 from devplug.driver.pool_entries import PoolEntries, SharesInUse
+from devplug.driver.session_pace import SessionPace
 from devplug.driver.slices import (
     Pool,
     StoredSlice,
@@ -33,8 +34,6 @@ from devplug.driver.stored_slices import StoredSlices
 from devplug.k8s.client import NODES, Retries, connected, resource_slices
 from devplug.k8s.errors import (
     ClusterError,
-    ExistsError,
-    ExpiredError,
     InvalidError,
     MissingExtraError,
     NotThereError,
@@ -60,12 +59,14 @@ PUBLISHER_RIGHTS: Final = "get nodes, and get, list, watch, create, update and d
 WATCH_SECONDS: Final = 300.0
 """How long one watch lasts. After it all is looked at again, with the token of then."""
 
+WELL_SECONDS: Final = 1.0
+"""How long a watch without changes must have lasted to say that the API server was well, once it is over."""
+
 STEADY_SECONDS: Final = 10.0
-"""How long the API server must have been there, so that its next failure counts as the first."""
+"""How long it must have lasted to say that it works, while it goes on."""
 
 URGENT_PER_SECOND: Final = 15.0
 """How often slices are written when pods may suffer until they are; else as `Pace` has it."""
-
 
 WRITES_AT_ONCE: Final = 8
 """How many writes the API server is asked for at a time: thousands of nodes may ask when it comes back."""
@@ -100,7 +101,7 @@ class Publisher:
         self._pool = Pool(driver, node_name, "")
         self._account_of = account_of
         self._may_begin = may_begin
-        self._retries = retries or Retries()
+        self._session_pace = SessionPace(retries or Retries())
         self._watch_seconds = watch_seconds
         self._wall_clock = wall_clock
         self._offered: Mapping[str, Collection[Device]] | None = None
@@ -148,24 +149,17 @@ class Publisher:
 
         Raises nothing: an error is logged once, and retried.
         """
-        loop = asyncio.get_running_loop()
-        failures = 0
+        clock = asyncio.get_running_loop().time
         while True:
-            begun = loop.time()
             try:
                 async with connected(self._account_of) as server:
                     await self._session(server)
-                failures = 0
             except ClusterError as error:
-                failures = 1 if loop.time() - begun > STEADY_SECONDS else failures + 1
-                is_outdated = isinstance(error, ExistsError | ExpiredError)
-                if is_outdated and failures == 1:
-                    continue  # a new look at all slices is what is missing
-                self._note_failure(error)
+                if wait_seconds := self._session_pace.wait_seconds(clock(), error):
+                    self._note_failure(error)
                 if isinstance(error, MissingExtraError):
                     return
-                asked_seconds = min(error.retry_after_seconds, self._retries.most_seconds)
-                await asyncio.sleep(asked_seconds + self._retries.wait_seconds(failures))
+                await asyncio.sleep(wait_seconds)
 
     # ── one connection ──
 
@@ -180,17 +174,22 @@ class Publisher:
         if version != self.status.version:
             self._set_status(replace(self.status, version=version))
         ends: list[ClusterError | None] = []
+        clock = asyncio.get_running_loop().time
+        begun, was_done = clock(), False
         async with asyncio.TaskGroup() as tasks:
             following = tasks.create_task(self._follow(server, version, since, ends))
             try:
                 while not ends:
                     change = self._wake.next
                     wait_seconds = await self._publish(server, version)
+                    was_done |= wait_seconds is None
                     if not ends:
                         await within(wait_seconds, change.wait())
             except ClusterError as error:
                 ends.insert(0, error)
             following.cancel()
+        if was_done and (not self._watch_fails or clock() - begun >= WELL_SECONDS):
+            self._session_pace.note_well()
         if ends[0] is not None:
             raise ends[0]
 
