@@ -37,6 +37,8 @@ class Cluster:
         """How many watches are answered with 410."""
         self.refuse: Callable[[str], tuple[int, Mapping[str, str]] | None] = lambda _: None
         """Returns the code and the headers with which a method is refused; that of watches is WATCH."""
+        self.hides_labels = False
+        """Whether Nodes are refused to who asks for nothing else: a daemon that reads its labels."""
         self.watch_content: bytes | None = None
         """What all there is in watches, which end then."""
         self.calls: list[str] = []
@@ -103,12 +105,19 @@ class _Old:
     def __init__(self, cluster: Cluster, app: Any) -> None:
         self._cluster = cluster
         self._app = app
+        self._drivers: set[object] = set()
+        """The addresses of those who have asked for DRA."""
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         start, group, rest = scope["path"].partition("/apis/resource.k8s.io/")
         if not group:
-            await self._app(scope, receive, send)
+            is_hidden = self._cluster.hides_labels and scope["client"] not in self._drivers
+            if is_hidden and "/api/v1/nodes" in scope["path"]:
+                await _answer(send, 500, "labels are hidden by the test")
+            else:
+                await self._app(scope, receive, send)
             return
+        self._drivers.add(scope["client"])
         version, _, rest = rest.partition("/")
         if version != self._cluster.version:
             await _answer(send, 404, "the server could not find the requested resource")

@@ -80,3 +80,34 @@ def test_a_process_that_starts_publishes_nothing_before_all_resources_have_liste
     assert not lists.advance(FIRST_SECONDS - 1)
     lists.take("example.com/b", [])
     assert lists.advance(FIRST_SECONDS - 1)
+
+
+def test_a_process_that_starts_publishes_nothing_before_it_knows_its_resources_and_they_have_listed() -> None:
+    lists = ResourceLists()
+    lists.undecided = {"example.com/b"}
+    lists.expect("example.com/a", 0.0)
+    assert not lists.advance(0.0)
+    lists.take("example.com/a", [Device("x")])
+    assert not lists.advance(1.0)
+    assert lists.again_at is None
+    lists.expect("example.com/b", 3 * FIRST_SECONDS)
+    lists.undecided = ()
+    assert not lists.advance(3 * FIRST_SECONDS)
+    lists.take("example.com/b", [Device("y")])
+    assert lists.advance(3 * FIRST_SECONDS + 1)
+
+
+def test_a_resource_that_turns_out_to_be_for_other_nodes_is_waited_for_no_more() -> None:
+    lists = ResourceLists()
+    lists.undecided = {"example.com/b"}
+    assert not lists.advance(0.0)
+    lists.undecided = ()
+    assert lists.advance(1.0)
+
+
+def test_an_edit_whose_resources_are_not_known_yet_keeps_no_change_back() -> None:
+    lists = ResourceLists()
+    assert lists.advance(0.0)
+    lists.undecided = {"example.com/b"}
+    lists.take("example.com/a", [Device("x")])
+    assert lists.advance(1.0)

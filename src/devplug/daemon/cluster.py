@@ -12,6 +12,7 @@ from contextlib import aclosing
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from devplug.daemon.placement import claimed_twice
 from devplug.errors import quoted
 from devplug.k8s.account import ACCOUNT_FOLDER, KUBECONFIG_VARIABLE, mounted_account
 from devplug.k8s.client import NODES, Retries, connected, device_classes
@@ -19,7 +20,7 @@ from devplug.k8s.errors import ClusterError, MissingExtraError, NotThereError
 from devplug.k8s.objects import text, texts
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
+    from collections.abc import AsyncGenerator, Iterable, Mapping
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
@@ -33,6 +34,7 @@ __all__ = [
     "MissingExtraError",
     "extended_resource_names",
     "label_changes",
+    "warn_of_device_classes",
 ]
 
 logger = logging.getLogger(__name__)
@@ -139,6 +141,24 @@ async def extended_resource_names(*, account: Path = ACCOUNT_FOLDER) -> frozense
                 continue
             return frozenset(text(one, "spec", "extendedResourceName") for one in classes) - {""}
     return frozenset()
+
+
+async def warn_of_device_classes(resource_names: Iterable[str], *, account: Path = ACCOUNT_FOLDER) -> None:
+    """Log which of these resources, of device plugins, a DeviceClass has as well."""
+    try:
+        claimed = await extended_resource_names(account=account)
+    except ClusterError as error:
+        logger.info(
+            "cannot read DeviceClasses; a DRA DeviceClass with the same resource name is not noticed",
+            extra={"reason": str(error)},
+        )
+        return
+    if names := claimed_twice(resource_names, claimed):
+        logger.warning(
+            "a DRA DeviceClass has this extended resource name, too; a Node may serve it by a "
+            "device plugin or by DRA, not by both",
+            extra={"names": names},
+        )
 
 
 def _connected(account: Path, rights: str) -> AbstractAsyncContextManager[ApiServer]:

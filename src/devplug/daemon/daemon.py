@@ -20,7 +20,7 @@ from devplug.cdi.spec import kind_of
 from devplug.daemon.cdi.resource_spec import names_that_are_held
 from devplug.daemon.changeover import DRAINING, driver_of, held_before
 from devplug.daemon.container_response import found_name
-from devplug.daemon.placement import claimed_twice, placement_of
+from devplug.daemon.placement import placement_of
 from devplug.daemon.resource import ConfiguredPlugin
 from devplug.daemon.sources.hardware import numa_distances
 from devplug.devices import Device
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from devplug.daemon.config.types import Config, Resource
     from devplug.daemon.context import DaemonContext
+    from devplug.daemon.placement import Placement
     from devplug.daemon.preference import Candidate
     from devplug.errors import DevplugError
     from devplug.holders.holders import Holders
@@ -163,7 +164,7 @@ class Daemon:
 
     async def _follow_labels(self) -> None:
         """Apply the configuration again whenever the labels of this machine's Node change."""
-        from devplug.daemon.cluster import label_changes
+        from devplug.daemon.cluster import label_changes, warn_of_device_classes
 
         async with aclosing(label_changes(self.node_name)) as changes:
             async for labels in changes:
@@ -178,26 +179,7 @@ class Daemon:
                         extra={"reason": str(error)},
                     )
                 if is_first:
-                    await self._warn_of_device_classes()
-
-    async def _warn_of_device_classes(self) -> None:
-        from devplug.daemon.cluster import ClusterError, extended_resource_names
-
-        try:
-            claimed = await extended_resource_names()
-        except ClusterError as error:
-            logger.info(
-                "cannot read DeviceClasses; a DRA DeviceClass with the same resource name is not noticed",
-                extra={"reason": str(error)},
-            )
-            return
-        plugins = [name for name, driver in self._drivers.items() if not driver]
-        if names := claimed_twice(plugins, claimed):
-            logger.warning(
-                "a DRA DeviceClass has this extended resource name, too; a Node may serve it by a "
-                "device plugin or by DRA, not by both",
-                extra={"names": names},
-            )
+                    await warn_of_device_classes([name for name, one in self._drivers.items() if not one])
 
     async def _apply(self, config: Config) -> None:
         placement = placement_of(config, self.node_name, self._labels)
@@ -211,10 +193,23 @@ class Daemon:
                 "resources with a nodeSelector wait until the labels of this Node are read",
                 extra={"names": waiting, "node": self.node_name},
             )
+        undecided = [resource.name for resource in placement.waiting if driver_of(config, resource)]
+        if config.driver:  # of the others it is known in a moment
+            others = [resource.name for resource in placement.here if driver_of(config, resource)]
+            self._serving.note_undecided(config.driver, [*undecided, *others])
+        try:
+            await self._serve_all(config, placement)
+        finally:
+            if config.driver:
+                self._serving.note_undecided(config.driver, undecided)
+
+    async def _serve_all(self, config: Config, placement: Placement) -> None:
         wanted = {resource.name: resource for resource in placement.here}
-        self._context.overlaps.reorder(wanted)
-        self.unserved = {name: why for name, why in self.unserved.items() if name in wanted}
-        for name in [name for name in self._plugins if name not in wanted]:
+        # What waits for labels is served as before until they are read.
+        kept = {*wanted, *(resource.name for resource in placement.waiting)}
+        self._context.overlaps.reorder(resource.name for resource in config.resources)
+        self.unserved = {name: why for name, why in self.unserved.items() if name in kept}
+        for name in [name for name in self._plugins if name not in kept]:
             self._retire(self._plugins.pop(name))
         for name, resource in wanted.items():
             driver = driver_of(config, resource)

@@ -201,6 +201,11 @@ class NodeDriver:
 
     # ── resources ──
 
+    def note_undecided(self, resource_names: Collection[str]) -> None:
+        """Publish nothing at first while it is not known whether this node serves these resources."""
+        self._lists.undecided = resource_names
+        self._offers.notify()
+
     def add(self, resource: DriverResource, *, evicts: bool = False) -> None:
         """Serve one more resource. `evicts`: a device that is Unhealthy ends the pods that use it."""
         name = resource.resource_name

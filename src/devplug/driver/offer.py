@@ -110,14 +110,17 @@ class Offer:
 class ResourceLists:
     """The latest list of each resource, and when slices may have them. Pure: `now` is the time in seconds.
 
-    At first nothing may be published until every resource has listed its devices: those of an earlier process
-    stay. Later a resource that is replaced keeps its devices until its successor has listed some, and all
-    other changes wait only for `GATHER_SECONDS`. A resource that lists nothing for `FIRST_SECONDS` has none.
+    At first nothing may be published until every resource has listed its devices, and while some resources
+    are `undecided`: those of an earlier process stay. Later a resource that is replaced keeps its devices
+    until its successor has listed some, and all other changes wait only for `GATHER_SECONDS`. A resource that
+    lists nothing for `FIRST_SECONDS` has none.
     """
 
     def __init__(self) -> None:
         self.devices: dict[str, Collection[Device]] = {}
         """By resource name; of one that is awaited, those of before."""
+        self.undecided: Collection[str] = ()
+        """The names of resources of which it is not known yet whether this node serves them."""
         self.again_at: float | None = None
         """When to call `advance` again if nothing changes before; None for never."""
         self._awaited: dict[str, float] = {}
@@ -144,6 +147,9 @@ class ResourceLists:
         now += EARLY_SECONDS
         for name in [name for name, until in self._awaited.items() if now >= until]:
             self.drop(name)
+        if self._is_first and self.undecided:
+            self._put_off_until, self.again_at = None, min(self._awaited.values(), default=None)
+            return False
         if self._put_off_until is None:
             self._put_off_until = now + (FIRST_SECONDS if self._is_first else GATHER_SECONDS)
         is_due = not self._awaited or now >= self._put_off_until

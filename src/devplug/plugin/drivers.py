@@ -11,7 +11,7 @@ import platform
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from devplug.driver.counters import ClaimCounters
     from devplug.driver.node_driver import NodeDriver
@@ -42,6 +42,7 @@ class Drivers:
         self._environment = environment
         self._decode = decode
         self._drivers: dict[str, NodeDriver] = {}
+        self._undecided: dict[str, Collection[str]] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
     def driver(self, name: str) -> NodeDriver:
@@ -58,6 +59,7 @@ class Drivers:
                 cdi_folder=self._environment.cdi_folder,
                 pod_uid=os.environ.get(POD_UID_VARIABLE, ""),
             )
+            driver.note_undecided(self._undecided.get(name, ()))
             self._tasks.append(self._group.create_task(driver.run(), name=f"devplug driver {name}"))
         return self._drivers[name]
 
@@ -89,6 +91,12 @@ class Drivers:
 
         driver = self.driver(name)
         return ClaimedPlugin(plugin, inventory, counters, driver, on_change, evicts=evicts)
+
+    def note_undecided(self, name: str, resource_names: Collection[str]) -> None:
+        """Note which resources a driver may have yet; see `NodeDriver.note_undecided`. This starts none."""
+        self._undecided[name] = resource_names
+        if name in self._drivers:
+            self._drivers[name].note_undecided(resource_names)
 
     def remove(self, resource_name: str, *, is_replaced: bool) -> None:
         """Take a resource from its driver, if it has one; see `NodeDriver.remove`."""

@@ -28,7 +28,7 @@ from devplug.plugin.status import device_statuses, pages_at, resource_status, se
 from devplug.status import grouped_faults, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Collection, Mapping
     from collections.abc import Set as AbstractSet
     from pathlib import Path
 
@@ -179,8 +179,6 @@ class Serving:
             held_ids = partial(self.claimed_ids, dra, name)
         counters = self.counters_of(name)
         past = self._records.take(name, time.monotonic())
-        if dra and held_ids is None:
-            held_ids = partial(self.claimed_ids, dra, name)
         inventory = Inventory(name, counters, self.notifier.notify, held_ids=held_ids, past=past)
         lifecycle: Lifecycle | ClaimedPlugin
         if dra:
@@ -218,6 +216,10 @@ class Serving:
     def claimed_ids(self, dra: str, resource_name: str) -> frozenset[str]:
         """Return the device IDs of a resource that claims use, of the DRA driver `dra`."""
         return self._drivers.driver(dra).held_ids(resource_name)
+
+    def note_undecided(self, dra: str, resource_names: Collection[str]) -> None:
+        """Note which resources the driver `dra` may have yet; see `NodeDriver.note_undecided`."""
+        self._drivers.note_undecided(dra, resource_names)
 
     async def remove(self, resource_name: str, *, is_replaced: bool = False) -> None:
         """Stop serving a plugin once its calls in flight have ended; unknown names are ignored.
