@@ -37,6 +37,7 @@ __all__ = [
     "device_attributes",
     "device_entry",
     "quantity",
+    "taint_of",
 ]
 
 RESOURCE_ATTRIBUTE: Final = "resource"
