@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from devplug.cdi.spec import CdiDevice, CdiSpec
+from devplug.daemon.changeover import draining_of
 from devplug.daemon.config.loader import load
 from devplug.daemon.service import serve_config
 from devplug.driver.claim_spec import file_name, file_text
@@ -17,9 +19,13 @@ from devplug.driver.prepared_claims import boot_id
 from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import Container, Pod, PodPhase
 from devplug.plugin.serving import Serving
+from devplug.status import STATUS_SOCKETS, process_of
+from devplug.web.addresses import UnixAddress
+from devplug.web.client import get
 from devplug.wire.dra import UNPREPARE, ClaimName
 from devplug.wire.sockets import connected
-from tests.virtualtime import on_virtual_time
+from tests.driver.apiserver import NODE, cluster
+from tests.virtualtime import on_virtual_time, passes
 from tests.waiting import until
 
 pytest.importorskip("lightkube", reason="needs the extra [k8s]: pip install 'devplug[k8s]'")
@@ -34,14 +40,31 @@ POD = Pod("uid-p", "p", containers=(Container("main", {NAME: 1}),))
 
 
 @asynccontextmanager
-async def daemon(kubelet: Kubelet, root: Path, text: str) -> AsyncIterator[Serving]:
+async def daemon(
+    kubelet: Kubelet,
+    root: Path,
+    text: str,
+    file: Path | None = None,
+    look_again: asyncio.Event | None = None,
+) -> AsyncIterator[Serving]:
     """A daemon as a new pod of the DaemonSet: it knows of the one before what is on the machine."""
     monitoring = root / "pod-resources" / "kubelet.sock"
     config = load(text, "c.yaml")
     async with serve_config(
-        config, plugin_dir=kubelet.plugin_dir, pod_resources=monitoring, cdi_folder=root / "cdi"
+        config,
+        plugin_dir=kubelet.plugin_dir,
+        pod_resources=monitoring,
+        cdi_folder=root / "cdi",
+        file=file,
+        look_again=look_again,
     ) as serving:
         yield serving
+
+
+@pytest.fixture(autouse=True)
+def _account(short_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NODE_NAME", NODE)
+    monkeypatch.setenv("KUBECONFIG", str(short_dir / "kubeconfig"))
 
 
 def driver_sockets(root: Path) -> list[str]:
@@ -99,7 +122,11 @@ async def test_a_daemon_that_begins_with_a_device_plugin_first_waits_for_the_cla
     use = ClaimUse("default", "c", uid, (used,), 1, boot_id())
     spec = CdiSpec(f"k8s.{DRIVER}/claim", (CdiDevice(f"{uid}-a0", envs={"A": "0"}),))
     (cdi / file_name(DRIVER, uid)).write_text(file_text(spec, use))
-    async with kubelet.running(), daemon(kubelet, short_dir, NAMED) as serving:
+    async with (
+        cluster(short_dir) as server,
+        kubelet.running(),
+        daemon(kubelet, short_dir, NAMED) as serving,
+    ):
         socket = short_dir / "plugins" / DRIVER / "dra.sock"
         await until(socket.exists)
         await until(lambda: [one.health for one in serving.statuses()[0].devices] == ["Unhealthy"])
@@ -108,3 +135,32 @@ async def test_a_daemon_that_begins_with_a_device_plugin_first_waits_for_the_cla
             await peer.call(UNPREPARE["v1.DRAPlugin"], (ClaimName(namespace="default", name="c", uid=uid),))
         await kubelet.wait(lambda: kubelet.allocatable().get(NAME) == 2)
         assert list(cdi.iterdir()) == []
+        assert server.slices() == []
+
+
+async def test_a_resource_that_leaves_claims_is_no_device_plugins_before_the_slices_are_rewritten(
+    short_dir: Path,
+) -> None:
+    """The API server is away meanwhile: its scheduler would allocate by the slices that there are."""
+    kubelet, file, look_again = Kubelet.under(short_dir), short_dir / "c.yaml", asyncio.Event()
+    (short_dir / "plugins_registry").mkdir(exist_ok=True)
+    file.write_text(CLAIMS)
+    async with (
+        cluster(short_dir) as server,
+        kubelet.running(),
+        daemon(kubelet, short_dir, CLAIMS, file, look_again) as serving,
+    ):
+        await until(lambda: len(server.devices()) == 2)
+        await server.stop()
+        file.write_text(NAMED)
+        look_again.set()
+        await until(lambda: not serving.statuses()[0].devices)
+        await passes(300)
+        assert NAME not in kubelet.allocatable()
+        (socket,) = kubelet.plugin_dir.glob(STATUS_SOCKETS)
+        status = process_of((await get(UnixAddress(str(socket)), "/status")).body)
+        assert status.config is not None
+        assert status.config.problems == (f"{NAME}: {draining_of(DRIVER)}",)
+        server.start()
+        await kubelet.wait(lambda: kubelet.allocatable().get(NAME) == 2)
+        assert server.slices() == []

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from devplug.cdi.spec import kind_of
 from devplug.daemon.cdi.resource_spec import names_that_are_held
-from devplug.daemon.changeover import DRAINING, driver_of, held_before
+from devplug.daemon.changeover import DRAINING, draining_of, driver_of, held_before
 from devplug.daemon.container_response import found_name
 from devplug.daemon.placement import placement_of
 from devplug.daemon.resource import ConfiguredPlugin
@@ -224,7 +224,7 @@ class Daemon:
                         extra={"resource_name": name, "serve": resource.serve},
                     )
                     self._retire(self._plugins.pop(name))
-                self.unserved[name] = DRAINING
+                self.unserved[name] = draining_of(self._drivers[name])
             elif plugin is None or plugin.resource != resource:
                 await self._serve(resource)
         self._has_started = True
@@ -361,12 +361,14 @@ class Daemon:
 
     async def _see_off(self, plugin: ConfiguredPlugin) -> None:
         await plugin.is_over.wait()
+        name = plugin.resource_name
+        if driver := self._drivers.get(name):
+            await self._serving.until_unpublished(driver, name)
         async with self._applying:
-            name = plugin.resource_name
             del self._retired[name]
             await self._serving.remove(name)
             self._forget(name)
-            if self.unserved.pop(name, "") == DRAINING and self._config is not None:
+            if self.unserved.pop(name, "").startswith(DRAINING) and self._config is not None:
                 await self._apply(self._config)
 
     def _forget(self, name: str) -> None:

@@ -235,6 +235,11 @@ class NodeDriver:
             self._lists.take(resource_name, devices)
             self._offers.notify()
 
+    async def until_unpublished(self, resource_name: str) -> None:
+        """Wait until the slices have no devices of a resource, as far as the API server has said."""
+        while self._publisher.may_offer(resource_name):
+            await self.changed.next.wait()
+
     # ── life ──
 
     async def run(self) -> None:

@@ -140,6 +140,10 @@ class Publisher:
         """Whether the API server keeps taints of devices; where not, unhealthy ones are in no slice."""
         return self._takes_taints
 
+    def may_offer(self, resource_name: str) -> bool:
+        """Whether the slices have devices of a resource, by what was heard last; or nothing was heard yet."""
+        return not self.status.version or self._stored.has_devices_of(resource_name)
+
     def wake(self) -> None:
         """Look at `may_begin` again."""
         self._wake.notify()

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from devplug.driver.device_entries import RESOURCE_ATTRIBUTE
+from devplug.driver.device_names import resource_value
+from devplug.k8s.objects import text
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
@@ -29,6 +33,12 @@ class StoredSlices:
     def all(self) -> Collection[StoredSlice]:
         """Return the slices."""
         return self._known.values()
+
+    def has_devices_of(self, resource_name: str) -> bool:
+        """Whether any device is of this resource."""
+        value = resource_value(resource_name)
+        devices = (device for one in self._known.values() for device in one.devices)
+        return any(text(one, "attributes", RESOURCE_ATTRIBUTE, "string") == value for one in devices)
 
     def take_list(self, found: Iterable[StoredSlice]) -> None:
         """Take all that there are."""

@@ -45,13 +45,7 @@ if TYPE_CHECKING:
     from devplug.status import DriverStatus, ProcessStatus, ResourceStatus
     from devplug.web.messages import Answer, Handler, Request
 
-__all__ = [
-    "Serving",
-    "probes_of",
-    "run",
-    "serve",
-    "served",
-]
+__all__ = ["Serving", "probes_of", "run", "serve", "served"]
 
 LISTEN_VARIABLE: Final = "DEVPLUG_LISTEN"
 
@@ -216,6 +210,10 @@ class Serving:
     def claimed_ids(self, dra: str, resource_name: str) -> frozenset[str]:
         """Return the device IDs of a resource that claims use, of the DRA driver `dra`."""
         return self._drivers.driver(dra).held_ids(resource_name)
+
+    async def until_unpublished(self, dra: str, resource_name: str) -> None:
+        """Wait until the slices of the driver `dra` have no devices of a resource."""
+        await self._drivers.driver(dra).until_unpublished(resource_name)
 
     def note_undecided(self, dra: str, resource_names: Collection[str]) -> None:
         """Note which resources the driver `dra` may have yet; see `NodeDriver.note_undecided`."""
