@@ -22,6 +22,7 @@ from devplug.driver.status import device_claims, driver_status
 from devplug.k8s.account import ACCOUNT_FOLDER, mounted_account
 from devplug.k8s.client import CLAIMS, connected
 from devplug.k8s.errors import ClusterError, NotThereError
+from devplug.linux.memory import keep_large_blocks_apart
 from devplug.linux.notifier import Notifier, within
 
 if TYPE_CHECKING:
@@ -244,6 +245,7 @@ class NodeDriver:
 
     async def run(self) -> None:
         """Serve until cancelled; then finish work on claims. The slices stay for whoever comes next."""
+        keep_large_blocks_apart()  # lightkube reads by asyncio, as long as this runs
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._sockets.run())
