@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import TYPE_CHECKING, Final
-
-from devplug.cdi.files import content_of, opened
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,16 +62,7 @@ async def _allocated(holders: Holders, resource_name: str) -> frozenset[str]:
 
 def _claimed(folder: Path, driver: str, resource_name: str) -> frozenset[str]:
     """Return what the CDI files of claims name: a container can start with a device while one is there."""
-    from devplug.driver.claim_spec import read_file, uid_of_file
+    from devplug.driver.prepared_claims import published_uses
 
-    found: set[str] = set()
-    for path in sorted(folder.glob("*.yaml")):
-        if uid_of_file(driver, path.name) is None or (fd := opened(path)) is None:
-            continue
-        try:
-            use = read_file(content_of(fd))
-        finally:
-            os.close(fd)
-        if use is not None:
-            found.update(one.device_id for one in use.devices if one.resource_name == resource_name)
-    return frozenset(found)
+    devices = (device for use in published_uses(driver, folder) for device in use.devices)
+    return frozenset(one.device_id for one in devices if one.resource_name == resource_name)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from devplug.devices import Device
     from devplug.driver.claim_uses import ClaimUse
 
-__all__ = ["STATE_NAME", "PreparedClaims", "boot_id"]
+__all__ = ["STATE_NAME", "PreparedClaims", "boot_id", "published_uses"]
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +53,16 @@ def boot_id() -> str:
     """Return what tells this boot of the machine from any other."""
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:  # noqa: PTH123 -- no file of ours
         return file.read().strip()
+
+
+def published_uses(driver: str, cdi_folder: Path) -> Iterator[ClaimUse]:
+    """Yield the uses in the CDI files of a driver's claims: a container can start with these devices."""
+    for name in _names(cdi_folder):
+        if (uid := uid_of_file(driver, name)) is None or (content := _content_at(cdi_folder / name)) is None:
+            continue
+        use = read_file(content)
+        if use is not None and use.uid == uid:
+            yield use
 
 
 class PreparedClaims:
@@ -98,9 +108,11 @@ class PreparedClaims:
         )
 
     def recall(self) -> None:
-        """Know the claims from the start, as far as the state file tells: the first lock reads all of it."""
+        """Know the claims from the start, as far as both tell: the first lock makes them agree."""
         with suppress(OSError, msgspec.DecodeError):
             self.claims = self._log.read()
+        with suppress(OSError):
+            self.claims.update((use.uid, use) for use in published_uses(self._driver, self._cdi_folder))
 
     # ── the locks ──
 
