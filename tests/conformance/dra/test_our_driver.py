@@ -36,6 +36,16 @@ resources:
     share: {replicas: 2, maxPerContainer: 1}
 """
 
+SHARED: Final = """
+version: 1
+driver: devices.example.com
+resources:
+  - name: example.com/shared
+    serve: dra
+    discover: {path: "{work}/dev/*"}
+    share: {replicas: 2, maxPerContainer: 1}
+"""
+
 # Only at the first of several starts: those that follow find what the machine has become.
 RUN: Final = """
 if ! [ -d {work}/dev ]; then
@@ -66,11 +76,11 @@ OF_EITHER: Final = {ARRIVAL, "claims"}
 """The lanes in which a driver in code is tried by day: behind its devices it is that of a description."""
 
 
-def described() -> DriverSubject:
-    """Return `devplug run` as it is, with a description of four devices, a broken one and a shared one."""
+def described(description: str = DESCRIPTION) -> DriverSubject:
+    """Return `devplug run` as it is, with a description: of four devices, a broken one and a shared one."""
     return DriverSubject(
         ("sh", "-c", RUN, sys.executable, "--kubelet-root", "{root}", "--cdi-dir", "{cdi}"),
-        {"DESCRIPTION": DESCRIPTION},
+        {"DESCRIPTION": description},
         ("rm", "{work}/dev/a"),
         ("ln", "-s", "/dev/null", "{work}/dev/a"),
     )
@@ -98,6 +108,14 @@ def hold(verdicts: Sequence[Verdict], skips: frozenset[str]) -> None:
 async def test_a_described_driver_fails_no_check() -> None:
     checks = [one for one in all_driver_checks() if one.id not in PATIENT - {"DRA48"}]
     hold(await judged(described(), list(map(on_one_start, checks))), frozenset())
+
+
+@pytest.mark.timeout(300)
+async def test_a_driver_whose_devices_are_all_shared_is_asked_for_claims_of_them() -> None:
+    # Their file allows a container one device each.
+    left_out = PATIENT | {"DRA40"}
+    checks = [one for one in all_driver_checks() if one.lane in OF_EITHER and one.id not in left_out]
+    hold(await judged(described(SHARED), checks), frozenset())
 
 
 @pytest.mark.timeout(300)

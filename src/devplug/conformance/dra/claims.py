@@ -14,10 +14,15 @@ __all__ = ["claim_object", "result_of"]
 
 
 def result_of(device: Device, driver: str, request: str = "req", share_id: str = "") -> Object:
-    """Return one entry of `status.allocation.devices.results`; it tolerates the taints of the device."""
+    """Return one entry of `status.allocation.devices.results`; it tolerates the taints of the device.
+
+    One of a device that claims share has a share ID.
+    """
     result: Object = {"request": request, "driver": driver, "pool": device.pool, "device": device.name}
     if share_id:
         result["shareID"] = share_id
+    if device.capacity:
+        result["consumedCapacity"] = dict(device.capacity)
     if device.is_tainted:
         result["tolerations"] = [{"operator": "Exists"}]
     return result

@@ -10,7 +10,7 @@ from devplug.errors import quoted
 from devplug.k8s.objects import Object, entries, fields, part, text, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 __all__ = [
     "Device",
@@ -35,6 +35,8 @@ class Device:
     is_shared: bool = False
     """Whether it may be allocated to several claims at once."""
     is_tainted: bool = False
+    capacity: tuple[tuple[str, str], ...] = ()
+    """Of one that is shared: what a claim takes of each capacity that asks for none (dra.md D86)."""
 
 
 def is_of_node(slice_: Object, node_name: str) -> bool:
@@ -69,6 +71,7 @@ def devices_of(slices: Iterable[Object]) -> list[Device]:
                 text(device, "name"),
                 part(device, "allowMultipleAllocations") is True,
                 any(text(taint, "effect") != "None" for taint in entries(device, "taints")),
+                tuple(_taken_by_default(device)) if part(device, "allowMultipleAllocations") is True else (),
             )
             for pool, slices_ in _pools(slices).items()
             for one in slices_
@@ -76,6 +79,12 @@ def devices_of(slices: Iterable[Object]) -> list[Device]:
         ),
         key=lambda device: (device.pool, device.name),
     )
+
+
+def _taken_by_default(device: object) -> Iterator[tuple[str, str]]:
+    for name, capacity in fields(device, "capacity").items():
+        default = text(capacity, "requestPolicy", "default")
+        yield name, default or text(capacity, "value")
 
 
 def count_faults(slices: Iterable[Object]) -> list[str]:

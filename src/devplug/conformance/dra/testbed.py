@@ -196,7 +196,8 @@ class DriverBed:
         return len(self._free())
 
     def _free(self) -> Sequence[Device]:
-        return [one for one in self.devices() if not one.is_tainted and not one.is_shared]
+        free = [one for one in self.devices() if not one.is_tainted]
+        return [one for one in free if not one.is_shared] or free
 
     def free(self, count: int = 1) -> Sequence[Device]:
         """Return so many devices for claims, as the scheduler may give them. Raises `SkippedError`."""
@@ -219,20 +220,22 @@ class DriverBed:
     ) -> ClaimName:
         """Make a claim that has these devices, and the results `more`; without any it is not allocated."""
         self._count += 1
-        results = [result_of(one, self.driver, request, share_id) for one in devices]
+        results = self._results(devices, request, share_id)
         claim = claim_object(name or f"claim-{self._count}", [*results, *more], NODE)
         return self._name_of(self.api.create("ResourceClaim", claim))
 
-    def allocate_results(self, *results: Object) -> ClaimName:
-        """Make a claim with these results as they are."""
-        return self.allocate(more=results)
+    def _results(
+        self, devices: Sequence[Device], request: str = "req", share_id: str = ""
+    ) -> Sequence[Object]:
+        new = (share_id or (str(uuid.uuid4()) if one.is_shared else "") for one in devices)
+        return [result_of(one, self.driver, request, id_) for one, id_ in zip(devices, new, strict=True)]
 
     def _name_of(self, claim: Object) -> ClaimName:
         return ClaimName(_NAMESPACE, text(claim, "metadata", "uid"), text(claim, "metadata", "name"))
 
     def assign(self, claim: ClaimName, *devices: Device) -> None:
         """Allocate these devices to a claim that has none."""
-        results = [result_of(one, self.driver) for one in devices]
+        results = self._results(devices)
         status = claim_object(claim.name, results, NODE)["status"]
         self.api.replace("ResourceClaim", claim.name, lambda old: {**old, "status": status}, part="status")
 

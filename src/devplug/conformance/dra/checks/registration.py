@@ -6,6 +6,8 @@ import os
 import re
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from devplug.conformance.dra.scripted_kubelet import DRIVER_TYPE, INFO_SECONDS
 from devplug.conformance.runner import ARRIVAL
 from devplug.conformance.verdicts import MUST, NOTE, SHOULD, FailedError, SkippedError, check
@@ -18,6 +20,7 @@ from devplug.wire.sockets import connected
 if TYPE_CHECKING:
     from devplug.conformance.dra.scripted_kubelet import Registration
     from devplug.conformance.dra.testbed import DriverBed
+    from devplug.wire.dra import PreparedClaim
     from devplug.wire.values import PluginInfo
 
 __all__ = ["name_fault"]
@@ -317,7 +320,14 @@ async def answers_alike_in_all_versions(bed: DriverBed) -> None:
                     found = await peer.call(PREPARE[word], (claim,), timeout_seconds=seconds)
                 except RemoteError as error:
                     raise SkippedError(f"a call of {word} is answered with {error} (DRA09)") from error
-                answers.append(found.get(claim.uid))
+                answers.append(_without_shares(found.get(claim.uid)))
         if answers[0] is None or answers[0].error or answers[0] != answers[1]:
             raise FailedError(f"{words[0]} answers {answers[0]}, and {words[1]} answers {answers[1]}")
         await bed.unprepare(claim, after="prepared by both versions")
+
+
+def _without_shares(answer: PreparedClaim | None) -> PreparedClaim | None:
+    """Return an answer as v1beta1 has it, which has no share IDs."""
+    if answer is None:
+        return None
+    return replace(answer, devices=tuple(replace(one, share_id=None) for one in answer.devices))
