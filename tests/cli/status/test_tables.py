@@ -92,7 +92,10 @@ def test_device_nodes_are_told_by_name_and_mere_numbers_by_path() -> None:
         ({"is_registered": False}, "waits for its first device"),
         ({"is_registered": None}, "of another plugin"),
         ({"is_registered": None, "fault": UNANSWERED}, UNANSWERED),
-        ({"is_retired": True}, "registered 3d ago, listening; no longer in the config, kept for its holders"),
+        (
+            {"is_retired": True},
+            "registered 3d ago, listening; not served this way any more, kept for its holders",
+        ),
     ],
 )
 def test_how_a_resource_stands_with_the_kubelet_is_said(told: dict[str, object], text: str) -> None:

@@ -224,7 +224,7 @@ def capacity(resource: ResourceStatus) -> str:
 
 def kubelet(resource: ResourceStatus, now: float) -> Cell:
     """Return the state of a resource's registration with the kubelet."""
-    retired = "; no longer in the config, kept for its holders" if resource.is_retired else ""
+    retired = "; not served this way any more, kept for its holders" if resource.is_retired else ""
     if resource.is_registered is None:
         fault = one_line(resource.fault)
         other = "of another driver" if resource.driver else "of another plugin"
