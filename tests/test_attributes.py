@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug import Device, PluginError, Version
-from devplug.attributes import attribute_text
+from devplug.attribute_rules import attribute_text
 from devplug.sandbox.api.resource.devices import device_errors
 
 

@@ -1,18 +1,20 @@
 """What a device says of itself to claims: attributes, by which they select, and capacities. Pure.
 
-Attributes are bools, integers, texts and versions; capacities are whole numbers, as of bytes.
+Attributes are bools, integers, texts and versions; capacities are whole numbers, as of bytes. What is wrong
+with one is told by `attribute_rules`, which each plugin loads: few have any of these.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
+from devplug.attribute_rules import AttributeValue, capacity_faults, is_text
 from devplug.errors import PluginError, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from typing import Self
 
 __all__ = [
@@ -20,22 +22,15 @@ __all__ = [
     "AttributeValue",
     "Partition",
     "Version",
-    "attribute_faults",
-    "attribute_text",
-    "capacity_faults",
 ]
 
 TEXT_LIMIT_BYTES: Final = 64
 """The longest text or version that an attribute of a ResourceSlice has (resource.k8s.io/v1 types.go)."""
 
-AttributeValue: TypeAlias = "bool | int | str"
-"""What an attribute may be; one of its strings is a `Version`."""
-
 COUNTERS_LIMIT: Final = 32
 """The most counters of a thing that is partitioned (resource.k8s.io/v1 types.go)."""
 
 _LABEL: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
-_INTEGERS: Final = range(-(2**63), 2**63)
 
 
 class Version(str):
@@ -50,7 +45,7 @@ class Version(str):
         """Validate `text`; raises `PluginError` saying what is wrong with it."""
         from devplug.dra.semver import Semver, SemverError  # here: most plugins have no versions
 
-        if not _is_text(text):
+        if not is_text(text):
             raise PluginError(f"version {text!r} is not a string")
         if len(text) > TEXT_LIMIT_BYTES:
             raise PluginError(
@@ -96,40 +91,3 @@ class Partition:
             faults.append(f"it needs a name and 1 to {COUNTERS_LIMIT} counters")
         if faults:
             raise PluginError(*(f"partition of {quoted(self.of)}: {fault}" for fault in faults))
-
-
-def attribute_faults(attributes: Mapping[str, AttributeValue]) -> Iterator[str]:
-    """Yield what is wrong with attributes; authors may not use a type checker."""
-    for name, value in attributes.items():
-        if not _is_text(name):
-            yield f"the attribute name {name!r} is not a string"
-        elif not _is_attribute_value(value):
-            yield f"attribute {quoted(name)} is {value!r}; it must be a bool, int, str or devplug.Version"
-        elif isinstance(value, int) and value not in _INTEGERS:
-            yield f"attribute {quoted(name)} is {value}; an integer of 64 bits fits"
-
-
-def capacity_faults(capacity: Mapping[str, int]) -> Iterator[str]:
-    """Yield what is wrong with capacities."""
-    for name, value in capacity.items():
-        if not _is_text(name):
-            yield f"the capacity name {name!r} is not a string"
-        elif not _is_whole(value) or value < 0 or value not in _INTEGERS:
-            yield f"capacity {quoted(name)} is {value!r}; it must be a whole number from 0 on, of 64 bits"
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_attribute_value(value: object) -> bool:
-    return isinstance(value, bool | int | str)
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def attribute_text(value: AttributeValue) -> str:
-    """Return an attribute as people read it: `true` and `false` for a bool, else its digits or its text."""
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from devplug.attributes import attribute_faults, capacity_faults
+from devplug.attribute_rules import attribute_faults, capacity_faults
 from devplug.errors import PluginError, quoted
 
 if TYPE_CHECKING:
@@ -51,9 +51,9 @@ UNHEALTHY: Final = "Unhealthy"
 _NUMA_LIMIT = 1023
 _ID_UNWANTED = re.compile(r"[^!-~]|[,=/%\"'\\]")
 _ENV_NAME = re.compile(r"[!-<>-~]+")
-_CDI_NAME = re.compile(
+_CDI_NAME = (
     r"[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?/[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?"
-    r"=[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?",
+    r"=[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?"
 )
 
 
@@ -355,7 +355,7 @@ class ContainerResponse(_Received):
         faults += [
             f"CDI device name {quoted(name)} must read vendor/class=device"
             for name in cdi
-            if not _CDI_NAME.fullmatch(name)
+            if not re.fullmatch(_CDI_NAME, name)
         ]
         faults += _clashes("device nodes", [(n.container_path, n.host_path) for n in nodes])
         faults += _clashes("mounts", [(m.container_path, m.host_path) for m in mounted])

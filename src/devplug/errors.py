@@ -50,7 +50,7 @@ TEXT_LIMIT_BYTES = 200
 QUOTE_LIMIT_BYTES = 64
 """Longest part of a foreign value that an error repeats."""
 
-_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
+_BREAK: Final = "\r\n|[\n\r\x85\u2028\u2029]"
 
 
 def quoted(value: object) -> str:
@@ -91,7 +91,7 @@ class DevplugError(Exception):
 
 def lines_of(text: str) -> list[str]:
     """Return the lines as YAML 1.1 counts them, to which every position in a file refers."""
-    return _BREAK.split(text)
+    return re.split(_BREAK, text)
 
 
 def end_of(text: str) -> tuple[int, int]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,13 +18,11 @@ from tests.waiting import until
 
 UNWANTED = re.compile(
     r"grpc|google|_ssl|rich|click|gettext|difflib|lightkube|http\.|email|shutil|tempfile|devplug\.(kubelet|sandbox|conformance)"
-    r"|devplug\.cli\.demo|devplug\.wire\.grpcio"
+    r"|devplug\.cli\.demo|devplug\.wire\.grpcio|devplug\.daemon\.health|devplug\.attributes$|secrets|hmac"
 )
 """`ssl` and `_hashlib` are asked for, and are not there: `_ssl` is what would come of it."""
 
 DATACLASSES = {
-    "devplug.attributes",
-    "devplug.daemon.config.templates",
     "devplug.devices",
 }
 """Who may have some: each takes more of a start than the module around it. The others have Structs."""
@@ -72,3 +72,17 @@ async def test_it_has_one_thread_and_no_module_of_others_after_all_that_it_does(
     assert sorted({name for name in loaded if UNWANTED.match(name)}) == []
     ours = {name for name in loaded if name.startswith("devplug.")}
     assert {name for name in ours if "@dataclass" in source_of(name)} <= DATACLASSES
+
+
+def test_what_msgspec_does_without_others_still_get() -> None:
+    program = (
+        "import sys\n"
+        "from devplug.cli.startup import import_msgspec\n"
+        "import_msgspec()\n"
+        "print('msgspec' in sys.modules, 'typing_extensions' in sys.modules)\n"
+        "import typing_extensions\n"
+        "import_msgspec()\n"
+        "print(sys.modules['typing_extensions'] is typing_extensions)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == ["True", "False", "True"]

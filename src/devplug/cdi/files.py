@@ -9,7 +9,6 @@ import errno
 import fcntl
 import os
 import re
-import secrets
 import stat
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -65,7 +64,7 @@ def write_locked(folder: Path, name: str, mark: str, content: bytes, *, is_durab
     """
     _make_folder(folder)
     # Readers take *.json and *.yaml only.
-    temporary = folder / f".devplug-{mark}-{os.getpid()}-{secrets.token_hex(4)}.tmp"
+    temporary = folder / f".devplug-{mark}-{os.getpid()}-{os.urandom(4).hex()}.tmp"
     with ExitStack() as undo:
         file = undo.enter_context(temporary.open("xb"))
         undo.callback(temporary.unlink, missing_ok=True)

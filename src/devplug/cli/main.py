@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 
-from devplug.cli.startup import start_daemon, uncollected
+from devplug.cli.startup import import_msgspec, start_daemon, uncollected
 
 __all__ = ["main"]
 
@@ -24,6 +24,7 @@ def main() -> None:
 
 def _code() -> int | None:
     with uncollected():
+        import_msgspec()
         from devplug.cli.run_options import plain_options
     options = plain_options(sys.argv[1:], os.environ)
     if options is not None:

@@ -32,8 +32,8 @@ _FACTS_OF: Final[Mapping[str, tuple[str, ...]]] = {
 """The facts of an attribute, of which the first that a device has counts. Names of files are none of them:
 the kernel gives them anew at each re-plug."""
 
-_PCIE_ROOT: Final = re.compile(r"(?:^|/)(pci[0-9a-f]{4,}:[0-9a-f]{2})(?=/)")
-_NUMBER: Final = re.compile(r"0x[0-9a-f]+")
+_PCIE_ROOT: Final = r"(?:^|/)(pci[0-9a-f]{4,}:[0-9a-f]{2})(?=/)"
+_NUMBER: Final = r"0x[0-9a-f]+"
 
 
 SECTOR_BYTES: Final = 512
@@ -72,10 +72,10 @@ def attributes_of(found: HostDevice) -> dict[str, AttributeValue]:
             attributes[name] = _plain(str(value))
     if found.numa_node is not None:
         attributes["numaNode"] = found.numa_node
-    if root := _PCIE_ROOT.search(found.hardware):
+    if root := re.search(_PCIE_ROOT, found.hardware):
         attributes[PCIE_ROOT] = root[1]
     return attributes
 
 
 def _plain(text: str) -> str:
-    return text.removeprefix("0x") if _NUMBER.fullmatch(text) else text
+    return text.removeprefix("0x") if re.fullmatch(_NUMBER, text) else text

@@ -247,6 +247,10 @@ class Prober:
         watched = self._watched.get(name)
         return watched.health if watched else Health.healthy()
 
+    def health_with(self, other: Health, name: str) -> Health:
+        """Return the health of a device by the rules and by another opinion on it."""
+        return combined((other, self.health_of(name)))
+
     def doubt_of(self, name: str) -> str:
         """Return why the latest readings of a device gave no result; empty if all gave one."""
         watched = self._watched.get(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import aclosing, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from devplug.cdi.spec import kind_of
@@ -12,8 +13,6 @@ from devplug.daemon.cdi.resource_spec import ResourceCdiSpec
 from devplug.daemon.container_response import Responses, found_name, with_room_for_replicas
 from devplug.daemon.context import DaemonContext
 from devplug.daemon.device_list import REMOVED, Answered, DeviceList, ScanResult, next_drop_at
-from devplug.daemon.health import Prober
-from devplug.daemon.health_rules import combined
 from devplug.daemon.held_devices import HeldDevices
 from devplug.daemon.path_check import check_shares, faulty_node
 from devplug.daemon.sources.kinds import source_of
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
     from devplug.daemon.config.types import Resource
     from devplug.daemon.container_response import ContainerShares
+    from devplug.daemon.health import Prober
     from devplug.daemon.sources.device import HostDevice
     from devplug.devices import ContainerResponse
     from devplug.errors import HasId
@@ -80,7 +80,11 @@ class ConfiguredPlugin(DevicePlugin):
         with each change."""
         self._host = self.context.host
         self._source = source_of(resource, self.context.host_for(resource.name))
-        self._prober = Prober(resource.health, self._host, resource_name=resource.name)
+        self._prober: Prober | None = None
+        if resource.health:
+            from devplug.daemon.health import Prober  # here: most resources have no rules
+
+            self._prober = Prober(resource.health, self._host, resource_name=resource.name)
         self._cdi_spec = self._open_cdi_spec()
         self._responses = Responses(resource)
         if resource.on_release is not None:
@@ -117,14 +121,14 @@ class ConfiguredPlugin(DevicePlugin):
 
     async def devices(self) -> AsyncGenerator[Sequence[Device], None]:
         """Yield the devices at once and whenever one of them changes."""
-        works = (
+        works: list[Callable[[], Awaitable[None]]] = [
             self._follow_source,
             self._look_at_refused,
-            self._check_new,
-            self._prober.run,
             self.held.run,
-            self._pass_on_changes,
-        )
+            partial(self._pass_on, self.held.changed),
+        ]
+        if (prober := self._prober) is not None:
+            works += [partial(self._check_new, prober), prober.run, partial(self._pass_on, prober.changed)]
         self.looked = None
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._work(work)) for work in works]
@@ -238,13 +242,14 @@ class ConfiguredPlugin(DevicePlugin):
 
     def _unchecked(self, mine: Iterable[HostDevice]) -> frozenset[str]:
         """Return the names of devices that no health rule has checked since they were plugged in."""
-        if not self.resource.health:
+        if self._prober is None:
             return frozenset()
         checked = {(one.name, one.plugged_in) for one in self._checked_devices}
         return frozenset(one.name for one in mine if (one.name, one.plugged_in) not in checked)
 
     def _health_of(self, name: str) -> Health:
-        return combined((self.held.health_of(name), self._prober.health_of(name)))
+        held = self.held.health_of(name)
+        return held if self._prober is None else self._prober.health_with(held, name)
 
     def _listed_health_of(self, name: str) -> Health:
         return Health.unhealthy(self._refused[name]) if name in self._refused else self._health_of(name)
@@ -296,23 +301,17 @@ class ConfiguredPlugin(DevicePlugin):
         self._has_new.set()
         self._changed.set()
 
-    async def _check_new(self) -> None:
+    async def _check_new(self, prober: Prober) -> None:
         """Run the health rules for new devices before these are listed."""
         while True:
             await self._has_new.wait()
             self._has_new.clear()
             named, refused = self._claimed(self.looked or ())
             found = [one for one in named if one.name not in refused]
-            await self._prober.first_check(found)
-            self._prober.follow(found)
-            if self.resource.health:
-                self._checked_devices = frozenset(found)
-                self._changed.set()
-
-    async def _pass_on_changes(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            for changed in (self._prober.changed, self.held.changed):
-                group.create_task(self._pass_on(changed))
+            await prober.first_check(found)
+            prober.follow(found)
+            self._checked_devices = frozenset(found)
+            self._changed.set()
 
     async def _pass_on(self, changed: asyncio.Event) -> None:
         while True:

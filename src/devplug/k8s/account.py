@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from importlib.util import find_spec
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -25,6 +24,7 @@ __all__ = [
     "KUBECONFIG_VARIABLE",
     "Account",
     "chosen_account",
+    "has_client",
     "may_have_account",
     "mounted_account",
 ]
@@ -42,10 +42,16 @@ _EXEC_VERSION: Final = "client.authentication.k8s.io/v1"
 
 
 def may_have_account(folder: Path = ACCOUNT_FOLDER) -> bool:
-    """Whether this machine or pod has an account for an API server; imports nothing heavy."""
-    if find_spec("lightkube") is None:
-        return False
-    return bool(os.environ.get(KUBECONFIG_VARIABLE)) or (folder / "token").exists()
+    """Whether this machine or pod has an account for an API server, and a client; imports nothing heavy."""
+    has_any = bool(os.environ.get(KUBECONFIG_VARIABLE)) or (folder / "token").exists()
+    return has_any and has_client()
+
+
+def has_client() -> bool:
+    """Whether devplug[k8s] is installed, by which the API server is called."""
+    from importlib.util import find_spec  # here: most daemons have no account
+
+    return find_spec("lightkube") is not None
 
 
 class Account(Struct, frozen=True):
@@ -81,7 +87,7 @@ def mounted_account(folder: Path, rights: str) -> Account:
     kubeconfig = os.environ.get(KUBECONFIG_VARIABLE)
     is_mounted = (folder / "token").exists()
     # First this: a daemon without an account has no OpenSSL, and so cannot import lightkube.
-    if find_spec("lightkube") is not None and not is_mounted and not kubeconfig:
+    if has_client() and not is_mounted and not kubeconfig:
         raise ClusterError(
             f"no ServiceAccount is mounted and {KUBECONFIG_VARIABLE} is not set; give the pod a "
             f"ServiceAccount that may {rights}"

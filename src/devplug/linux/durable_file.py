@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from contextlib import suppress
 from glob import escape
 from typing import TYPE_CHECKING
@@ -22,7 +21,7 @@ def write_whole(path: Path, content: str) -> None:
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     # No name that another process may write to, also one of another container that has the same process ID.
-    spare = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    spare = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
     descriptor = os.open(spare, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with open(descriptor, "w", encoding="utf-8") as file:  # noqa: PTH123 -- a descriptor has no path

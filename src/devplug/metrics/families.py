@@ -40,7 +40,7 @@ __all__ = [
 PREFIX: Final = "devplug_"
 """What each name begins with: the component, as Kubernetes asks for."""
 
-_NAME: Final = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
+_NAME: Final = r"[a-z][a-z0-9]*(_[a-z0-9]+)*"
 _RESERVED_LABELS: Final = frozenset({"le", "quantile", "job", "instance"})
 """Labels that a histogram, a summary or the scraping Prometheus itself sets."""
 _SAMPLE_SUFFIXES: Final = ("_total", "_count", "_sum", "_bucket", "_created")
@@ -94,7 +94,7 @@ class Metric(Struct, frozen=True):
 def naming_problems(metric: Metric) -> Iterator[str]:
     """Yield what the rules for devplug's own metrics forbid in one, as what to change."""
     bare = metric.name.removeprefix(PREFIX)
-    if bare == metric.name or not _NAME.fullmatch(bare):
+    if bare == metric.name or not re.fullmatch(_NAME, bare):
         yield f"begin with {PREFIX} and go on with words of a-z and 0-9, joined by one _ each"
     if metric.kind is Kind.COUNTER and not metric.name.endswith("_total"):
         yield "end a counter's name with _total"
@@ -114,7 +114,7 @@ def naming_problems(metric: Metric) -> Iterator[str]:
     yield from (
         f"rename the label {label!r}: it is malformed, reserved or there twice"
         for label, count in Counter(metric.labels).items()
-        if not _NAME.fullmatch(label) or label in _RESERVED_LABELS or count > 1
+        if not re.fullmatch(_NAME, label) or label in _RESERVED_LABELS or count > 1
     )
 
 

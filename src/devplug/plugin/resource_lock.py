@@ -9,7 +9,6 @@ import fcntl
 import hashlib
 import os
 import re
-import secrets
 from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Final
@@ -61,7 +60,7 @@ def new_socket_name(resource_name: str) -> str:
 
     At most 40 bytes, whatever the resource name (kubernetes/kubernetes#139338 tells why it is unique).
     """
-    random = "".join(secrets.choice(_RANDOM) for _ in range(5))
+    random = "".join(_RANDOM[byte % len(_RANDOM)] for byte in os.urandom(5))
     return f"{_mark(resource_name)}-{os.getpid()}-{random}.sock"
 
 

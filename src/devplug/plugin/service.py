@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import secrets
+import os
 import time
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -356,7 +356,7 @@ class PluginService:
                 if not self._inventory.is_ready:
                     raise NotReadyError(f"{call}: the plugin is starting") from error
                 raise DeadlineError(f"{call}: no answer in {seconds or 0:g}s") from error
-            incident = IncidentError(secrets.token_hex(3))
+            incident = IncidentError(os.urandom(3).hex())
             logger.exception(
                 "the plugin's code raised an error in a call",
                 extra={

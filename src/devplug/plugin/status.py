@@ -8,12 +8,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import secrets
 import socket
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from devplug.attributes import attribute_text
+from devplug.attribute_rules import attribute_text
 from devplug.errors import DevplugError, PluginError
 from devplug.linux.inotify import until_absent, until_present
 from devplug.linux.notifier import within
@@ -121,7 +120,7 @@ async def _serve_until_lost(folder: Path, handle: Handler) -> None:
     from devplug.web.addresses import UnixAddress
     from devplug.web.server import serving as listening
 
-    path = folder / status_socket_name(os.getpid(), secrets.token_hex(2))
+    path = folder / status_socket_name(os.getpid(), os.urandom(2).hex())
     try:
         _prepare(folder)  # on the loop: a list of one folder, beside our locks; no probe of a socket waits
         async with listening(UnixAddress(str(path)), handle, name="status"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
+import os
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -262,7 +262,7 @@ async def _close(chunks: AsyncIterator[bytes]) -> None:
 
 
 def _incident(asked: Request, error: Exception) -> IncidentError:
-    incident = IncidentError(secrets.token_hex(3))
+    incident = IncidentError(os.urandom(3).hex())
     facts = {"path": asked.path, "incident": incident.incident}
     _log.error("a request failed", extra=facts, exc_info=error)
     return incident

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import secrets
 import socket
 import stat
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
@@ -140,7 +139,7 @@ def _unix_listener(path: Path) -> Iterator[socket.socket]:
 
 def _made_at(path: Path, listener: socket.socket) -> tuple[int, int, int] | None:
     """Bind beside the path, and link the socket there when it is private and listens."""
-    hidden = path.with_name(f".{secrets.token_hex(4)}")
+    hidden = path.with_name(f".{os.urandom(4).hex()}")
     with within_reach(hidden) as name:
         listener.bind(name)
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-import secrets
+import os
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -134,7 +134,7 @@ def refusal_of(error: Exception, method: Method[Any, Any]) -> RpcError:
         if isinstance(error, error_class):
             text = str(error)
             return RpcError(status, text if isinstance(error, KubeletError) else one_line(text))
-    incident = IncidentError(secrets.token_hex(3))
+    incident = IncidentError(os.urandom(3).hex())
     logger.error(
         "call failed inside the server",
         extra={"method": method.name, "incident": incident.incident},

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -164,5 +163,5 @@ def _hidden_name(name: str) -> str:
     It is no longer than `name`, and begins as that does: who clears up after a process that was killed half
     way knows whose it was.
     """
-    token = secrets.token_hex(3)
+    token = os.urandom(3).hex()
     return f".{name[: max(0, len(name) - len(token) - 1)]}{token}"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from devplug.attributes import attribute_faults
+from devplug.attribute_rules import attribute_faults
 from devplug.daemon.device_attributes import attributes_of, facts_for_claims
 from devplug.daemon.device_list import DeviceList, ScanResult
 from devplug.daemon.sources.device import HostDevice, HostDeviceNode

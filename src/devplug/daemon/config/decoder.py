@@ -250,15 +250,16 @@ class _Decoder:
                 meant = same_letters[0] if same_letters else nearest(text, known)
                 advice = f"did you mean {meant}?" if meant else f"write one of {', '.join(known)}"
                 return self._refuse(kind, node, keys, f"{quoted(text)} is not possible; {advice}")
-            case inspect.StrType(min_length=least, pattern=pattern):
+            case inspect.StrType(min_length=least):
                 if least and len(text) < least:
                     return self._refuse(kind, node, keys, "is empty")
-                if pattern and not re.search(pattern.replace("$", r"\Z"), text):
+                pattern = cast("str", extra.get("pattern", ""))
+                if not re.search(pattern.replace("$", r"\Z"), text):
                     return self._refuse(
                         kind, node, keys, f"{quoted(text)} is not possible; write {extra['words']}"
                     )
                 return text
-            case inspect.CustomType(cls=cls) | inspect.DataclassType(cls=cls):
+            case inspect.CustomType(cls=cls):
                 try:
                     return self._leaves[cls].read(text)
                 except ValueError as error:
@@ -321,7 +322,7 @@ class _Decoder:
                 return ()
             case inspect.DictType():
                 return MappingProxyType({})
-            case inspect.CustomType(cls=cls) | inspect.DataclassType(cls=cls):
+            case inspect.CustomType(cls=cls):
                 return self._leaves[cls].placeholder
             case inspect.LiteralType(values=(first, *_)):
                 return first

@@ -40,7 +40,7 @@ READING_LIMIT: Final = 64
 # What YAML 1.2 takes for a number and PyYAML, which reads 1.1, for a text: the next tool may read it so.
 _NUMBER_1_2: Final = re.compile(r"[-+]?(\.\d+|\d+(\.\d*)?)([eE][-+]?\d+)?|0o[0-7]+|0x[0-9a-fA-F]+", re.ASCII)
 _CONTROL: Final = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]")
-_BARE_BRACES: Final = re.compile(r"\{[A-Za-z]+[.}]")
+_BARE_BRACES: Final = r"\{[A-Za-z]+[.}]"
 _KIND_OF_TAG: Final[Mapping[str, Kind]] = {
     "int": "number",
     "float": "number",
@@ -110,7 +110,7 @@ def _syntax_problem(error: yaml.MarkedYAMLError, text: str) -> Problem:
     written = lines_of(text)[line - 1] if line else ""
     if written.startswith("\t"):
         advice = "; indent with spaces, not with tabs"
-    elif _BARE_BRACES.search(written):
+    elif re.search(_BARE_BRACES, written):
         advice = '; a text with braces needs quotes, as in "/dev/serial{index}"'
     else:
         advice = ""

@@ -116,7 +116,7 @@ def _scalar(kind: inspect.Type, extra: Mapping[str, object]) -> str:
             return "`true` or `false`"
         case inspect.FloatType():
             return "number"
-        case inspect.CustomType(cls=cls) | inspect.DataclassType(cls=cls):
+        case inspect.CustomType(cls=cls):
             return {Template: "template", ResourceName: "resource name"}[cls]
     return "text"
 

@@ -131,7 +131,7 @@ def _scalar(kind: inspect.Type, extra: Mapping[str, object]) -> Schema:
             return {"type": "number"}
         case inspect.LiteralType(values=words):
             return {"const": words[0]} if len(words) == 1 else {"enum": list(words)}
-        case inspect.StrType(pattern=pattern) if pattern:
+        case inspect.StrType() if pattern := extra.get("pattern"):
             return {"type": "string", "pattern": pattern}
         case inspect.CustomType(cls=cls) if cls is ResourceName:
             return {"type": "string", "pattern": _RESOURCE_NAME}

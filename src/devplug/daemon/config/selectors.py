@@ -33,24 +33,29 @@ NO_TEXTS: Final[Mapping[str, str]] = MappingProxyType({})
 
 _NO_NUMBERS: Final[Mapping[str, int]] = MappingProxyType({})
 
-Hex2 = Annotated[str, Meta(pattern="^[0-9a-fA-F]{2}$", extra={"words": '2 hex digits, as in "0e"'})]
-Hex4 = Annotated[str, Meta(pattern="^[0-9a-fA-F]{4}$", extra={"words": '4 hex digits, as in "0403"'})]
+# Patterns are in `extra`, since msgspec would compile its own at each start.
+Hex2 = Annotated[str, Meta(extra={"pattern": "^[0-9a-fA-F]{2}$", "words": '2 hex digits, as in "0e"'})]
+Hex4 = Annotated[str, Meta(extra={"pattern": "^[0-9a-fA-F]{4}$", "words": '4 hex digits, as in "0403"'})]
 PciClass = Annotated[
     str,
-    Meta(pattern="^([0-9a-fA-F]{2}){1,3}$", extra={"words": '2, 4 or 6 hex digits, as in "1200"'}),
+    Meta(extra={"pattern": "^([0-9a-fA-F]{2}){1,3}$", "words": '2, 4 or 6 hex digits, as in "1200"'}),
 ]
 PciAddress = Annotated[
     str,
     Meta(
-        pattern=r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$",
-        extra={"words": 'a PCI address, as in "0000:3b:00.0"'},
+        extra={
+            "pattern": r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$",
+            "words": 'a PCI address, as in "0000:3b:00.0"',
+        }
     ),
 ]
 MigProfile = Annotated[
     str,
     Meta(
-        pattern=r"^(none|([0-9]+c\.)?[0-9]+g\.[0-9]+gb(\+[a-z.]+)?)$",
-        extra={"words": "none or a profile, as in 1g.10gb"},
+        extra={
+            "pattern": r"^(none|([0-9]+c\.)?[0-9]+g\.[0-9]+gb(\+[a-z.]+)?)$",
+            "words": "none or a profile, as in 1g.10gb",
+        }
     ),
 ]
 

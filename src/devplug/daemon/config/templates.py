@@ -9,7 +9,6 @@ from __future__ import annotations
 import enum
 import json
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -53,10 +52,10 @@ PLURALS: Final[Mapping[str, str]] = {
 
 SINGULARS: Final[Mapping[str, str]] = {plural: singular for singular, plural in PLURALS.items()}
 
-_TOKEN: Final = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
-_VARIABLE: Final = re.compile(r"([A-Za-z][A-Za-z0-9_]*)(?:\.([A-Za-z0-9_][A-Za-z0-9_./:-]*))?")
-_NOT_IN_PATHS: Final = re.compile(r"[^A-Za-z0-9._:+@-]")
-_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_]")
+_PIECE: Final = r"\{\{|\}\}|\{([^{}]*)\}|[{}]"
+_VARIABLE: Final = r"([A-Za-z][A-Za-z0-9_]*)(?:\.([A-Za-z0-9_][A-Za-z0-9_./:-]*))?"
+_NOT_IN_PATHS: Final = r"[^A-Za-z0-9._:+@-]"
+_NOT_IN_NAMES: Final = r"[^A-Za-z0-9_]"
 
 VARIABLES_OF_KIND: Final[Mapping[str, frozenset[str]]] = {
     "path": frozenset({"id", "index", "file", "hostPath", "containerPath", "numaNode"}),
@@ -115,14 +114,25 @@ class Variable(Struct, frozen=True):
 
 
 # No Struct: in what the file is decoded to, those are its maps.
-@dataclass(frozen=True, slots=True)
 class Template:
     """A parsed template. Made by `parse_template`; equal to another if the same text was written."""
 
-    source: str
-    """The text as it stands in the file."""
-    parts: tuple[str | Variable, ...]
-    """Literal texts, with `{{` and `}}` already single, and the variables between them."""
+    __slots__ = ("parts", "source")
+
+    def __init__(self, source: str, parts: tuple[str | Variable, ...]) -> None:
+        self.source = source
+        """The text as it stands in the file."""
+        self.parts = parts
+        """Literal texts, with `{{` and `}}` already single, and the variables between them."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Template) and self.source == other.source
+
+    def __hash__(self) -> int:
+        return hash(self.source)
+
+    def __repr__(self) -> str:
+        return f"Template({self.source!r}, {self.parts!r})"
 
     @property
     def variables(self) -> tuple[Variable, ...]:
@@ -166,7 +176,7 @@ def parse_template(text: str) -> Template:
     parts: list[str | Variable] = []
     literal = ""
     end = 0
-    for token in _TOKEN.finditer(text):
+    for token in re.finditer(_PIECE, text):
         literal += text[end : token.start()]
         end = token.end()
         match token.group():
@@ -177,7 +187,7 @@ def parse_template(text: str) -> Template:
                     f'has a "{single}" without its partner; write {single * 2} for a brace of its own',
                 )
             case whole:
-                variable = _VARIABLE.fullmatch(token.group(1))
+                variable = re.fullmatch(_VARIABLE, token.group(1))
                 if not variable:
                     raise ValueError(
                         f"{quoted(whole)} is not a variable; write {{name}}, or {{{{ for a brace"
@@ -237,9 +247,9 @@ def _written(fact: str, writing: Writing) -> str:
         case Writing.TEXT:
             return fact
         case Writing.PATH:
-            return _NOT_IN_PATHS.sub("_", fact)
+            return re.sub(_NOT_IN_PATHS, "_", fact)
         case Writing.NAME:
-            return _NOT_IN_NAMES.sub("_", fact)
+            return re.sub(_NOT_IN_NAMES, "_", fact)
 
 
 def _without_dot_parts(path: str) -> str:

@@ -42,11 +42,11 @@ Keys: TypeAlias = tuple[str | int, ...]
 Kind: TypeAlias = Literal["text", "number", "boolean", "null", "other"]
 """What YAML takes a plain scalar for; `other` are dates and what only YAML knows."""
 
-_DECIMAL: Final = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?", re.ASCII)
-_PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_DECIMAL: Final = r"(?a)-?(0|[1-9]\d*)(\.\d+)?"
+_PLAIN_KEY: Final = r"[A-Za-z0-9_-]{1,64}"
 
-_WHOLE: Final = re.compile(r"-?(0|[1-9]\d*)", re.ASCII)
-_EXPONENT: Final = re.compile(r"\d{1,3}(\.\d{1,3})?[eE]\+?\d{1,2}", re.ASCII)
+_WHOLE: Final = r"(?a)-?(0|[1-9]\d*)"
+_EXPONENT: Final = r"(?a)\d{1,3}(\.\d{1,3})?[eE]\+?\d{1,2}"
 _TRUE_WORDS: Final = frozenset({"yes", "on", "y", "true"})
 _FALSE_WORDS: Final = frozenset({"no", "off", "n", "false"})
 
@@ -69,7 +69,7 @@ class ScalarNode(Struct, frozen=True):
     @property
     def is_decimal(self) -> bool:
         """Whether it is a number that everybody reads alike: digits, maybe a sign and a point."""
-        return self.kind == "number" and bool(_DECIMAL.fullmatch(self.text))
+        return self.kind == "number" and bool(re.fullmatch(_DECIMAL, self.text))
 
 
 class ListNode(Struct, frozen=True):
@@ -168,7 +168,7 @@ def path_text(keys: Keys | list[str | int]) -> str:
     for key in keys:
         if isinstance(key, int):
             text += f"[{key}]"
-        elif _PLAIN_KEY.fullmatch(key):
+        elif re.fullmatch(_PLAIN_KEY, key):
             text += f".{key}" if text else key
         else:
             text += f"[{quoted(key)}]"
@@ -234,9 +234,9 @@ def not_a_whole_number(node: Node) -> str:
     """Return why `node` is not a plain whole number, and what to write; empty if it is one."""
     if not isinstance(node, ScalarNode):
         return f"is {shown(node)}; write a whole number"
-    if _WHOLE.fullmatch(node.text):
+    if re.fullmatch(_WHOLE, node.text):
         return f"{shown(node)} is not a number; write {node.text} without quotes" if node.quoted else ""
-    if _EXPONENT.fullmatch(node.text) and float(node.text).is_integer():
+    if re.fullmatch(_EXPONENT, node.text) and float(node.text).is_integer():
         return f"{shown(node)} is not a plain whole number; write {float(node.text):.0f}"
     if node.kind == "number" and node.reading.removeprefix("-").isdigit():
         return f"YAML reads {_cut(node.text)} as {_cut(node.reading)}; write the plain number"

@@ -43,10 +43,10 @@ __all__ = [
 FOREVER: Final = math.inf
 """What the word `forever` means, in seconds."""
 
-_DURATION: Final = re.compile(r"(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s)?(?:(\d{1,9})ms)?", re.ASCII)
+_DURATION: Final = r"(?a)(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s)?(?:(\d{1,9})ms)?"
 _UNITS_MS: Final = (("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1))
-_NUMBER: Final = re.compile(r"\d{1,9}", re.ASCII)
-_DAYS: Final = re.compile(r"(\d{1,6})d", re.ASCII)
+_NUMBER: Final = r"(?a)\d{1,9}"
+_DAYS: Final = r"(?a)(\d{1,6})d"
 
 RESOURCES_LIMIT: Final = 1_000
 """Most resources in one file; each has a socket, a registration and a stream of its own."""
@@ -56,14 +56,16 @@ Permissions = Literal["r", "w", "rw", "rwm"]
 
 FileMode = Annotated[
     str,
-    Meta(pattern="^0[0-7]{3}$", extra={"words": '4 octal digits in quotes, as in "0660"'}),
+    Meta(extra={"pattern": "^0[0-7]{3}$", "words": '4 octal digits in quotes, as in "0660"'}),
 ]
 
 DriverName = Annotated[
     str,
     Meta(
-        pattern=r"^(?=.{1,63}$)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$",
-        extra={"words": 'a DNS subdomain of at most 63 characters, as in "devices.example.com"'},
+        extra={
+            "pattern": r"^(?=.{1,63}$)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$",
+            "words": 'a DNS subdomain of at most 63 characters, as in "devices.example.com"',
+        }
     ),
 ]
 """The name of a DRA driver (API: ResourceSlice spec.driver)."""
@@ -100,12 +102,12 @@ def parse_duration(text: str) -> float:
     """Return the seconds that `text` means; raises ValueError with what to write instead."""
     if text == "forever":
         return FOREVER
-    if text and (found := _DURATION.fullmatch(text)):
+    if text and (found := re.fullmatch(_DURATION, text)):
         units = zip(found.groups(default="0"), _UNITS_MS, strict=True)
         return sum(int(number) * unit_ms for number, (_, unit_ms) in units) / 1_000
-    if _NUMBER.fullmatch(text):
+    if re.fullmatch(_NUMBER, text):
         raise ValueError(f"{text} has no unit; write {text}s if seconds are meant")
-    if days := _DAYS.fullmatch(text):
+    if days := re.fullmatch(_DAYS, text):
         raise ValueError(f"{text}: a day has no fixed length; write {int(days.group(1)) * 24}h")
     raise ValueError('is not a duration; write one such as "500ms", "30s" or "1h30m"')
 

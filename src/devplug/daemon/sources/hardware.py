@@ -39,7 +39,7 @@ CPU_LIMIT: Final = 65_536
 """No kernel has as many processors (8,192 on x86): beyond it a text is nonsense, and must not cost memory."""
 
 _RANGE: Final = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?")
-_MASK: Final = re.compile(r"(?:0x)?([0-9a-fA-F]+(?:,[0-9a-fA-F]+)*)")
+_MASK: Final = r"(?:0x)?([0-9a-fA-F]+(?:,[0-9a-fA-F]+)*)"
 
 PCI_ADDRESS: Final = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 """The kernel's name of a PCI function. The domain is longer than four digits behind Intel's VMD."""
@@ -76,7 +76,7 @@ def cpus_of_list(text: str) -> int | None:
 
 def cpus_of_mask(text: str) -> int | None:
     """Return the processors of a mask such as `0000,000000ff`, as in `local_cpus`; None if it is no mask."""
-    found = _MASK.fullmatch(text)
+    found = re.fullmatch(_MASK, text)
     digits = found[1].replace(",", "") if found else ""
     return int(digits, 16) if 0 < len(digits) <= CPU_LIMIT // 4 else None
 
