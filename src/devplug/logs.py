@@ -136,7 +136,7 @@ def _text(value: object) -> str:
     """Return the text of anything, with an escape where a character cannot be written."""
     try:
         text = str(value)
-        return text.encode("utf-8", "backslashreplace").decode()
+        return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
     except Exception as error:  # noqa: BLE001 -- anybody's __str__, which must not cost us the line
         return f"<{type(value).__name__} without a text: {type(error).__name__}>"
 

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from devplug.daemon.resource import ConfiguredPlugin
     from devplug.devices import StrPath
     from devplug.holders.held_device import Difference
-    from devplug.linux.notifier import Notifier
     from devplug.metrics.probes import Probes
     from devplug.plugin.serving import Serving
     from devplug.plugin.takeover_detector import TakeoverDetector
@@ -178,17 +177,16 @@ async def _ask_while_held(holders: Holders, names: Callable[[], Collection[str]]
             await holders.wait(lambda: not is_any_held())
 
 
-async def ask_while_claimed(
-    holders: Holders, notifier: Notifier, claim_uids: Callable[[], frozenset[str]]
-) -> None:
+async def ask_while_claimed(holders: Holders, serving: Serving) -> None:
     """Have the kubelet asked while claims use devices, and soon after each new one, until cancelled.
 
-    The driver knows the claim; only the kubelet knows the containers. `notifier` tells of changes.
+    The driver knows the claim; only the kubelet knows the containers.
     """
+    await serving.wait_driver()  # or each Allocate of a device plugin would wake this for nothing
     known: frozenset[str] = frozenset()
     with ExitStack() as asking:
         while True:
-            change, uids = notifier.next, claim_uids()
+            change, uids = serving.notifier.next, serving.claim_uids()
             if uids and not known:
                 asking.enter_context(holders.needed())
             if not uids:
@@ -298,8 +296,7 @@ async def serve_config(
                 tasks.append(group.create_task(holders.run()))
                 tasks.append(group.create_task(daemon.learn_holders(holders, pod_resources)))
                 tasks.append(group.create_task(audit_holders(holders, lambda: daemon.plugins)))
-                asking = ask_while_claimed(holders, serving.notifier, serving.claim_uids)
-                tasks.append(group.create_task(asking))
+                tasks.append(group.create_task(ask_while_claimed(holders, serving)))
                 lists = compare_lists(serving.folder, lambda: serving.guards, pod_resources)
                 tasks.append(group.create_task(lists))
                 tasks.append(

@@ -38,6 +38,8 @@ class Drivers:
     def __init__(
         self, group: asyncio.TaskGroup, environment: PluginEnvironment, decode: ParameterDecoder | None
     ) -> None:
+        self.is_any = asyncio.Event()
+        """Set with the first driver."""
         self._group = group
         self._environment = environment
         self._decode = decode
@@ -60,6 +62,7 @@ class Drivers:
                 pod_uid=os.environ.get(POD_UID_VARIABLE, ""),
             )
             driver.note_undecided(self._undecided.get(name, ()))
+            self.is_any.set()
             self._tasks.append(self._group.create_task(driver.run(), name=f"devplug driver {name}"))
         return self._drivers[name]
 

@@ -119,13 +119,16 @@ class Serving:
     ) -> tuple[ResourceStatus, ...]:
         """Return the status of each plugin at this moment, by resource name.
 
-        `describe_of` returns the function that makes the devices' statuses of a resource name, if the devices
-        do not have all facts themselves.
+        `describe_of` returns what makes the statuses of a resource's devices, if these lack some of the facts.
         """
         return tuple(
             resource_status(served.inventory, served.lifecycle, describe_of(name))
             for name, served in sorted(self._served.items())
         )
+
+    async def wait_driver(self) -> None:
+        """Wait until there is a DRA driver: before that nothing has claims."""
+        await self._drivers.is_any.wait()
 
     def claim_uids(self) -> frozenset[str]:
         """Return the UIDs of the claims that use devices."""
