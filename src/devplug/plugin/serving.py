@@ -119,7 +119,7 @@ class Serving:
     ) -> tuple[ResourceStatus, ...]:
         """Return the status of each plugin at this moment, by resource name.
 
-        `describe_of` returns what makes the statuses of a resource's devices, if these lack some of the facts.
+        `describe_of` returns what makes the statuses of a resource's devices, if these lack some facts.
         """
         return tuple(
             resource_status(served.inventory, served.lifecycle, describe_of(name))
