@@ -27,7 +27,7 @@ GUARDS: Final = (
         "I2",
         "a runtime never reads half a CDI file",
         "src/devplug/cdi/files.py",
-        'f".devplug-{mark}-{os.getpid()}-{secrets.token_hex(4)}.tmp"',
+        'f".devplug-{mark}-{os.getpid()}-{os.urandom(4).hex()}.tmp"',
         "name",
         "tests/daemon/cdi/test_spec_files.py",
     ),
@@ -72,8 +72,8 @@ GUARDS: Final = (
         "I11",
         "a problem is told in the line that YAML and editors count",
         "src/devplug/errors.py",
-        '_BREAK: Final = re.compile("\\r\\n|[\\n\\r\\x85\\u2028\\u2029]")',
-        '_BREAK: Final = re.compile("\\r\\n|[\\n]")',
+        '_BREAK: Final = "\\r\\n|[\\n\\r\\x85\\u2028\\u2029]"',
+        '_BREAK: Final = "\\r\\n|[\\n]"',
         "tests/daemon/config/test_document.py",
     ),
     Guard(
@@ -180,7 +180,7 @@ GUARDS: Final = (
         "I1",
         "what is to be cleaned is written as a whole file",
         _WHOLE_FILE,
-        '    spare = path.with_name(f".{path.name}.{secrets.token_hex(4)}")\n'
+        '    spare = path.with_name(f".{path.name}.{os.urandom(4).hex()}")\n'
         "    descriptor = os.open(spare, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)\n",
         "    spare = path\n"
         "    descriptor = os.open(spare, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)\n",
