@@ -89,7 +89,7 @@ GUARDS: Final = (
         "a reader that was slow gets the latest list and no backlog",
         "src/devplug/wire/server_connection.py",
         "                await call.room\n",
-        "",
+        "                await asyncio.sleep(0)\n",
         "tests/wire/test_server.py",
     ),
     Guard(
