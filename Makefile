@@ -168,7 +168,7 @@ lock: .venv/.locked ## choose the newest versions again and write requirements/*
 	$(LOCK) pyproject.toml --upgrade --group dev --output-file requirements/dev.lock
 	$(LOCK) --constraint requirements/dev.lock pyproject.toml --group test --output-file requirements/test.lock
 	$(LOCK) --constraint requirements/dev.lock pyproject.toml --output-file requirements/runtime.lock
-	$(LOCK) --constraint requirements/dev.lock pyproject.toml --extra k8s --extra nvidia --output-file requirements/image.lock
+	$(LOCK) --constraint requirements/dev.lock pyproject.toml --extra nvidia --output-file requirements/image.lock
 	$(LOCK) --constraint requirements/dev.lock --group audit --output-file requirements/audit.lock
 
 dist: .venv/.ready ## build the sdist, and the wheel from it

@@ -27,7 +27,7 @@ ROOT: Final = Path(__file__).parents[1]
 
 LOCKS: Final[Mapping[str, tuple[str, ...]]] = {
     "runtime": (),
-    "image": ("k8s", "nvidia"),
+    "image": ("nvidia",),
 }
 """The locks of what is shipped, with the extras of devplug in each: what pip installs, and the image."""
 

@@ -35,9 +35,8 @@ HOMES = {
     "grpc": ("devplug.wire.grpcio",),
     "google.protobuf": (),
     "hpack": ("devplug.wire.http2.headers",),
-    "yaml": ("devplug.daemon.config.document", "devplug.kubelet.manifests"),
+    "yaml": ("devplug.daemon.config.document", "devplug.k8s.kubeconfig", "devplug.kubelet.manifests"),
     "h11": ("devplug.web.",),
-    "lightkube": ("devplug.k8s.",),
     "click": ("devplug.cli.",),
     "rich": ("devplug.cli.",),
     "signal": ("devplug.cli.", "devplug.daemon.commands", "devplug.linux.signals"),
@@ -46,8 +45,19 @@ HOMES = {
 
 
 DAEMON = (
-    *("cdi/", "cli/run_options.py", "daemon/", "driver/", "holders/", "k8s/account.py", "k8s/client.py"),
-    *("k8s/quantity.py", "linux/", "metrics/", "plugin/", "status.py", "web/", "wire/"),
+    *("cdi/", "cli/run_options.py", "daemon/", "driver/", "holders/", "k8s/account.py", "k8s/calls.py"),
+    *(
+        "k8s/client.py",
+        "k8s/credentials.py",
+        "k8s/kubeconfig.py",
+        "k8s/quantity.py",
+        "linux/",
+        "metrics/",
+        "plugin/",
+        "status.py",
+        "web/",
+        "wire/",
+    ),
 )
 """What `devplug run` may load, whose values are Structs."""
 

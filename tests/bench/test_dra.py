@@ -7,8 +7,6 @@ import pytest
 from bench.dra import PREPARED, DraCounts, measure_calls, measure_publication
 from bench.report import Figure
 
-pytest.importorskip("lightkube", reason="needs the extra [k8s]: pip install 'devplug[k8s]'")
-
 FEW = DraCounts(calls=2, wipes=1, starts=1, devices=(8,))
 
 

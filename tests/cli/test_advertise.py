@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,16 +11,10 @@ import pytest
 from devplug.k8s.objects import fields
 from devplug.sandbox.api.errors import forbidden
 from devplug.sandbox.registry import NODES
-from tests.cli.programs import devplug, run
+from tests.cli.programs import devplug
 from tests.sandbox.standin import StandIn, up_in
 
 WIDGET = "example.com/widget"
-NOT_INSTALLED = """
-import sys
-sys.modules["lightkube"] = None
-from devplug.cli import main
-main()
-"""
 
 
 @pytest.fixture
@@ -172,10 +165,3 @@ def test_a_kubeconfig_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     assert "cannot use /nowhere/config" in ran.stderr
     assert "no sandbox is up either" in ran.stderr
     assert "cannot use /a:/b" in devplug(*words, KUBECONFIG="/a:/b").stderr
-
-
-def test_without_the_extra_one_is_told_to_install_it(tmp_path: Path) -> None:
-    words = ["advertise", "x", f"{WIDGET}=2", "--dir", str(tmp_path / "none"), "--kubeconfig", "/x"]
-    ran = run([sys.executable, "-c", NOT_INSTALLED, *words])
-    assert ran.returncode == 1
-    assert "install devplug[k8s]" in ran.stderr

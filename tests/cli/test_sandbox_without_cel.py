@@ -117,7 +117,6 @@ def test_claims_without_selectors_are_allocated(up: SandboxDir) -> None:
 
 
 def test_why_says_what_to_install_to_learn_more(up: SandboxDir, path: str) -> None:
-    pytest.importorskip("lightkube", reason="needs the extra [k8s]")
     scheduled(up, "selects", "False")
     answer = devplug("why", "selects", "--dir", up.folder, PYTHONPATH=path)
     assert answer.returncode == 1, answer.stderr

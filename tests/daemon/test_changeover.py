@@ -28,8 +28,6 @@ from tests.driver.apiserver import NODE, cluster
 from tests.virtualtime import on_virtual_time, passes
 from tests.waiting import until
 
-pytest.importorskip("lightkube", reason="needs the extra [k8s]: pip install 'devplug[k8s]'")
-
 anyio_backend = on_virtual_time
 NAME = "example.com/a"
 DRIVER = "d.example.com"

@@ -29,7 +29,6 @@ from tests.daemon.hosts import link
 from tests.sandbox.kubectl.stage import Stage, why_kubectl_is_missing
 from tests.waiting import until
 
-pytest.importorskip("lightkube", reason="needs the extra [k8s]: pip install 'devplug[k8s]'")
 pytest.importorskip("cel_expr_python", reason="there is no wheel for this machine")
 pytestmark = pytest.mark.skipif(
     bool(why_kubectl_is_missing()), reason=why_kubectl_is_missing() or "kubectl is there"

@@ -21,9 +21,9 @@ from devplug.devices import Device
 from devplug.errors import AllocationError, UnhealthyDeviceError
 from devplug.holders.held_device import Rules
 from devplug.holders.holders import Holders
-from devplug.k8s.kubelet_dir import CHECKPOINT_NAME
 from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import Container, Pod, PodPhase
+from devplug.kubelet_dir import CHECKPOINT_NAME
 from tests.daemon.hosts import config, link, resource
 from tests.kubelet.fakes import RESOURCE, healthy, registered
 from tests.virtualtime import on_virtual_time, passes

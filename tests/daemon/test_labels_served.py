@@ -21,8 +21,6 @@ from tests.waiting import until
 anyio_backend = on_virtual_time
 
 
-pytest.importorskip("lightkube", reason="needs the extra [k8s]")
-
 FILE = """
 version: 1
 resources:

@@ -21,7 +21,6 @@ from devplug.k8s.yaml import yaml_text
 from tests.cli.programs import ended, said_until, started
 from tests.sandbox.kubectl.stage import Stage, why_kubectl_is_missing
 
-pytest.importorskip("lightkube", reason="needs the extra [k8s]: pip install 'devplug[k8s]'")
 pytest.importorskip("cel_expr_python", reason="there is no wheel for this machine")
 pytestmark = pytest.mark.skipif(
     bool(why_kubectl_is_missing()), reason=why_kubectl_is_missing() or "kubectl is there"

@@ -94,7 +94,7 @@ def test_each_pin_of_the_lock_has_hashes_and_is_the_tested_version() -> None:
         return dict(re.findall(r"^([a-z0-9._-]+)==(\S+)", text, re.MULTILINE | re.IGNORECASE))
 
     image = pins(LOCK.name)
-    assert {"hpack", "lightkube", "nvidia-ml-py"} <= image.keys()
+    assert {"hpack", "nvidia-ml-py"} <= image.keys()
     assert pins("runtime.lock").items() <= image.items()
     assert image.items() <= pins("test.lock").items()
     unhashed = re.findall(r"^\S+==\S+[^\\\n]*$", LOCK.read_text(), re.MULTILINE)
@@ -198,7 +198,7 @@ def test_devplug_starts_from_what_the_steps_make(image: Path, tmp_path: Path) ->
 
 @pytest.mark.nightly
 def test_all_extras_are_in_it(image: Path) -> None:
-    words = [str(image / "bin" / "python"), "-c", "import lightkube, pynvml, hpack"]
+    words = [str(image / "bin" / "python"), "-c", "import pynvml, hpack"]
     assert subprocess.run(words, env={}, check=False).returncode == 0
 
 

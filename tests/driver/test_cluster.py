@@ -21,8 +21,6 @@ from tests.driver.world import DRIVER, NODE, SERIAL, Node, decode, serving
 from tests.sandbox.server.beds import Server, served
 from tests.waiting import until
 
-pytest.importorskip("lightkube", reason="needs the extra [k8s]: pip install 'devplug[k8s]'")
-
 
 @pytest.fixture
 def server() -> Iterator[Server]:

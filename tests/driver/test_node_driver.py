@@ -23,8 +23,6 @@ from tests.kubelet.dra_driver import FakeCluster, running
 from tests.virtualtime import BACKEND, now, passes
 from tests.waiting import until
 
-pytest.importorskip("lightkube", reason="needs the extra [k8s]: pip install 'devplug[k8s]'")
-
 CAMERA = "example.com/camera"
 A, B, C = Device("a"), Device("b"), Device("c")
 

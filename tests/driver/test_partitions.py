@@ -19,8 +19,6 @@ from tests.driver.apiserver import NODE, Cluster, cluster
 from tests.driver.test_publisher import DRIVER, SERIAL, current, errors, publishing
 from tests.waiting import until
 
-pytest.importorskip("lightkube", reason="needs the extra [k8s]: pip install 'devplug[k8s]'")
-
 GIB = 2**30
 WHOLE = {"memory": 80 * GIB, "compute-slices": 7}
 

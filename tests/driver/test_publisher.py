@@ -19,8 +19,6 @@ from devplug.sandbox.registry import NODES, RESOURCE_SLICES
 from tests.driver.apiserver import NODE, Cluster, cluster
 from tests.waiting import until
 
-pytest.importorskip("lightkube", reason="needs the extra [k8s]: pip install 'devplug[k8s]'")
-
 DRIVER = "devices.example.com"
 SERIAL = "example.com/serial"
 SOON = Retries(0.01, 0.05)

@@ -20,8 +20,6 @@ from tests.driver.test_publisher import SERIAL, publishing
 from tests.virtualtime import BACKEND, now, passes
 from tests.waiting import until
 
-pytest.importorskip("lightkube", reason="needs the extra [k8s]: pip install 'devplug[k8s]'")
-
 A, B, C = Device("a"), Device("b"), Device("c")
 MINUTES = 60.0
 

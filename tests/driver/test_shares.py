@@ -27,8 +27,6 @@ from tests.driver.world import Cluster as KubeletCluster
 from tests.kubelet.dra_driver import pod, running
 from tests.waiting import until
 
-pytest.importorskip("lightkube", reason="needs the extra [k8s]: pip install 'devplug[k8s]'")
-
 SHARES = [Device(f"a::{number}", share_of="a") for number in range(3)]
 IDS = tuple(one.id for one in SHARES)
 OFFERED = offered_devices({SERIAL: SHARES})

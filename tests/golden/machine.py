@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from devplug.errors import KubeletError, RegistrationError, RemoteError
-from devplug.k8s.kubelet_dir import CHECKPOINT_NAME
 from devplug.kubelet.changes import ChangeKind, Changes
 from devplug.kubelet.devicemanager import DeviceManager
 from devplug.kubelet.pluginfolder import PluginFolder
@@ -20,6 +19,7 @@ from devplug.kubelet.process import KubeletProcess
 from devplug.kubelet.registration import check_watched_plugin
 from devplug.kubelet.settings import KubeletSettings
 from devplug.kubelet.topology import NodeHardware, TopologySettings
+from devplug.kubelet_dir import CHECKPOINT_NAME
 from tests.golden.notation import as_devices, as_options, as_refusal, decoded
 from tests.golden.plugin import RecordedPlugin
 

@@ -24,8 +24,8 @@ from devplug.holders.client import (
     retry_wait_seconds,
 )
 from devplug.holders.ledger import Ledger
-from devplug.k8s.kubelet_dir import CHECKPOINT_NAME
 from devplug.kubelet.checkpoint import Checkpoint, encode
+from devplug.kubelet_dir import CHECKPOINT_NAME
 from devplug.wire.podresources import LIST
 from devplug.wire.sockets import connected, socket_identity
 from devplug.wire.values import PodResources

@@ -11,7 +11,7 @@ import pytest
 from devplug.holders.client import Trouble
 from devplug.holders.held_device import Allocated, Released
 from devplug.holders.holders import Holders
-from devplug.k8s.kubelet_dir import CHECKPOINT_NAME
+from devplug.kubelet_dir import CHECKPOINT_NAME
 from devplug.linux.notifier import Notifier
 from devplug.wire.podresources import LIST
 from devplug.wire.sockets import connected

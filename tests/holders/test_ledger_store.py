@@ -12,7 +12,7 @@ import pytest
 from devplug.holders.held_device import Released, Remembered, Rules, ledger_memory, ledger_text
 from devplug.holders.holders import Holders
 from devplug.holders.ledger_store import WRITE_PERIOD_SECONDS, LedgerFile
-from devplug.k8s.kubelet_dir import CHECKPOINT_NAME
+from devplug.kubelet_dir import CHECKPOINT_NAME
 from tests.holders.listings import KUBELET, NEXT_KUBELET, RESOURCE, holder, pod
 from tests.holders.nodes import QUICK, answering, asking, first_answer, held_by, listing, questions, turns
 from tests.kubelet.fakes import healthy, registered

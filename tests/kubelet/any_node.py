@@ -18,7 +18,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from devplug.devices import HEALTHY, UNHEALTHY, ContainerResponse
 from devplug.errors import KubeletCrashError, KubeletError, RemoteError
-from devplug.k8s.kubelet_dir import CHECKPOINT_NAME
 from devplug.kubelet import checkpoint as checkpoints
 from devplug.kubelet.allocation import DeviceAllocations, assignments_of
 from devplug.kubelet.changes import ChangeKind
@@ -26,6 +25,7 @@ from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import Pod
 from devplug.kubelet.settings import KubeletSettings
 from devplug.kubelet.topology import NodeHardware, NumaNode, Policy, Scope, TopologySettings
+from devplug.kubelet_dir import CHECKPOINT_NAME
 from devplug.testing.loopthread import Held, LoopThread
 from devplug.wire.deviceplugin import CONTAINER_RESPONSE
 from devplug.wire.values import AdvertisedDevice, PluginOptions, PreferenceRequest

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from devplug.devices import ContainerResponse
-from devplug.k8s.kubelet_dir import CHECKPOINT_NAME
 from devplug.kubelet.allocation import CheckpointWriter, DeviceAllocations, Need, assignments_of
 from devplug.kubelet.changes import ChangeKind
 from devplug.kubelet.checkpoint import (
@@ -29,6 +28,7 @@ from devplug.kubelet.checkpoint import (
 )
 from devplug.kubelet.pluginfolder import DAMAGED_NAME, PluginFolder
 from devplug.kubelet.resources import disconnected, dropped, listed
+from devplug.kubelet_dir import CHECKPOINT_NAME
 from devplug.wire.deviceplugin import CONTAINER_RESPONSE
 from devplug.wire.values import AdvertisedDevice
 from tests.kubelet.fakes import (

@@ -8,10 +8,10 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.k8s.kubelet_dir import CHECKPOINT_NAME
 from devplug.kubelet.changes import ChangeKind
 from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.resources import Capacity, NodeStatus
+from devplug.kubelet_dir import CHECKPOINT_NAME
 from tests.kubelet.fakes import (
     OTHER_RESOURCE,
     RESOURCE,

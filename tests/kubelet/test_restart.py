@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from devplug.errors import KubeletError, RemoteError
-from devplug.k8s.kubelet_dir import CHECKPOINT_NAME
 from devplug.kubelet.checkpoint import decode
 from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import Container, ContainerState, Pod, PodPhase
+from devplug.kubelet_dir import CHECKPOINT_NAME
 from devplug.wire.values import PluginOptions
 from tests.kubelet.fakes import (
     RESOURCE,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from devplug.errors import PluginError
-from devplug.k8s.kubelet_dir import KUBELET_PLUGIN_DIR
+from devplug.kubelet_dir import KUBELET_PLUGIN_DIR
 from devplug.linux.processes import (
     SIGKILL,
     SIGTERM,

@@ -207,7 +207,7 @@ async def test_a_script_finds_its_folder(short_dir: Path, how: str) -> None:
 
 
 def test_without_either_it_is_the_folder_of_the_kubelet() -> None:
-    from devplug.k8s.kubelet_dir import KUBELET_PLUGIN_DIR
+    from devplug.kubelet_dir import KUBELET_PLUGIN_DIR
 
     assert KUBELET_PLUGIN_DIR == "/var/lib/kubelet/device-plugins"
     if os.path.exists(KUBELET_PLUGIN_DIR):  # noqa: PTH110 -- a plain question

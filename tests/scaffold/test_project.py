@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from devplug import __version__
 from devplug.cli.new import write_project
-from devplug.k8s.kubelet_dir import KUBELET_PLUGIN_DIR
 from devplug.k8s.resource_names import resource_name_fault
+from devplug.kubelet_dir import KUBELET_PLUGIN_DIR
 from devplug.scaffold.project import NAME_LIMIT, TRIAL_NODES, Project, project_faults, project_files
 
 

@@ -11,7 +11,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -185,7 +184,6 @@ def said_of(file: str) -> str:
 @given(st.data())
 def test_a_kubeconfig_that_cannot_be_used_is_not_repeated(data: st.DataObject) -> None:
     """With anything left out of it, or put into it."""
-    pytest.importorskip("lightkube")
     begin = data.draw(st.integers(0, len(KUBECONFIG)))
     end = data.draw(st.integers(begin, min(len(KUBECONFIG), begin + 40)))
     text = KUBECONFIG[:begin] + data.draw(odd) + KUBECONFIG[end:]

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Final
 from devplug import ContainerResponse
 from devplug.devices import HEALTHY, UNHEALTHY
 from devplug.errors import AllocationError
-from devplug.k8s.kubelet_dir import CHECKPOINT_NAME
 from devplug.kubelet import checkpoint, resources
 from devplug.kubelet.allocation import DeviceAllocations, Need
 from devplug.kubelet.checkpoint import Checkpoint, CheckpointEntry, CheckpointError
 from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pluginfolder import DAMAGED_NAME
+from devplug.kubelet_dir import CHECKPOINT_NAME
 from devplug.wire.deviceplugin import CONTAINER_RESPONSE
 from devplug.wire.values import AdvertisedDevice
 from torture.catalogue import case

@@ -7,13 +7,13 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from devplug.errors import AllocationError, KubeletCrashError, KubeletError, RemoteError
-from devplug.k8s.kubelet_dir import KUBELET_SOCKET
 from devplug.kubelet.changes import ChangeKind, Changes
 from devplug.kubelet.devicemanager import DeviceManager
 from devplug.kubelet.metrics import KubeletMetrics
 from devplug.kubelet.pods import Container, Pod
 from devplug.kubelet.settings import KubeletSettings
 from devplug.kubelet.topology import NO_AFFINITY
+from devplug.kubelet_dir import KUBELET_SOCKET
 from devplug.plugin.contract import DevicePlugin
 from devplug.plugin.counters import PluginCounters
 from devplug.plugin.environment import PluginEnvironment

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
 from devplug.errors import KubeletError
-from devplug.k8s.kubelet_dir import KUBELET_SOCKET
 from devplug.kubelet.pluginfolder import PluginFolder
+from devplug.kubelet_dir import KUBELET_SOCKET
 from devplug.linux.inotify import BLIND_PERIOD_SECONDS, Subscription, Watcher
 from devplug.wire.listener import Listener
 from torture.schedules.connections import MemoryPeer

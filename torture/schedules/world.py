@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from devplug.devices import HEALTHY, Device, Health
 from devplug.errors import KubeletError, RemoteError
-from devplug.k8s.kubelet_dir import KUBELET_SOCKET
+from devplug.kubelet_dir import KUBELET_SOCKET
 from devplug.plugin.resource_lock import ResourceLock, new_socket_name
 from devplug.wire.deviceplugin import GET_OPTIONS, LIST_AND_WATCH, REGISTER
 from devplug.wire.sockets import stream, unary

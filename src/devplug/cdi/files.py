@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from devplug.errors import KubeletError
-from devplug.k8s.kubelet_dir import CDI_DIR
+from devplug.kubelet_dir import CDI_DIR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -208,7 +208,7 @@ def _advertise(
 ) -> int:
     """Set what NODE counts, without a plugin. They may be licences, seats, anything that is counted.
 
-    In the sandbox if one is up, else in the cluster of the kubeconfig (needs devplug[k8s]). Pods get nothing
+    In the sandbox if one is up, else in the cluster of the kubeconfig. Pods get nothing
     in their containers; they are only counted.
     """
     from devplug.cli.advertise import advertise

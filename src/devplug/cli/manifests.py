@@ -12,7 +12,7 @@ import click
 
 from devplug import __version__
 from devplug.cli.exits import BAD_INPUT, OK
-from devplug.k8s.kubelet_dir import KUBELET_ROOT
+from devplug.kubelet_dir import KUBELET_ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

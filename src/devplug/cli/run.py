@@ -17,7 +17,6 @@ from devplug.cli.machine import machine_numa_nodes
 from devplug.daemon.config.loader import load
 from devplug.daemon.config_reader import read_config_file
 from devplug.daemon.service import serve_config
-from devplug.k8s.account import has_client
 from devplug.linux.signals import stop_signals
 from devplug.logs import LEVELS, show_logs
 from devplug.plugin.callbacks import DaemonThreads
@@ -65,10 +64,6 @@ def run(
     config = load(read_config_file(file), file)
     if fault := _folder_fault(plugin_dir):
         say(f"devplug: {fault}")
-        return BAD_INPUT
-    needs_api = "--kube-events" if kube_events else "driver in the configuration" if config.driver else ""
-    if needs_api and not has_client():
-        say(f"devplug: {needs_api} needs lightkube; install devplug[k8s]")
         return BAD_INPUT
     show_logs(LEVELS[log_level], log_format)
     look_again = asyncio.Event()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, cast
 from msgspec import Struct
 
 from devplug.cli.machine import pod_resources_socket
-from devplug.k8s.kubelet_dir import CDI_DIR, CDI_DIR_VARIABLE, KUBELET_ROOT
+from devplug.kubelet_dir import CDI_DIR, CDI_DIR_VARIABLE, KUBELET_ROOT
 from devplug.logs import FORMS, LEVELS
 
 if TYPE_CHECKING:
@@ -108,8 +108,8 @@ RUN_OPTIONS: Final = (
     Option(
         ("--kube-events",),
         "DEVPLUG_KUBE_EVENTS",
-        "Write Events and the condition DevicesReady of this Node to the cluster. Needs devplug[k8s] and "
-        "rights; devplug manifests --kube-events grants them.",
+        "Write Events and the condition DevicesReady of this Node to the cluster. Needs rights; "
+        "devplug manifests --kube-events grants them.",
         kind="flag",
     ),
 )

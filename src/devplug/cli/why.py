@@ -131,7 +131,7 @@ def _nodes_here(
 
     place = place_of(folder)
     record = place.running()
-    if record is not None and record.server == account.config.cluster.server:
+    if record is not None and record.server == account.cluster.server:
         return {one.name: one for one in sandbox_folders(str(place.folder), ())}, ()
     here = machine_folders(kubelet_root, Path(kubelet_root, "device-plugins"))
     return ({}, ()) if folder_fault(here) else ({here.name: here}, machine_numa_nodes())

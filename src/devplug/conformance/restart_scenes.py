@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from devplug.conformance.rules import is_calm
 from devplug.conformance.testbed import once_in_a_run
 from devplug.conformance.verdicts import FailedError, SkippedError
-from devplug.k8s.kubelet_dir import KUBELET_SOCKET
+from devplug.kubelet_dir import KUBELET_SOCKET
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

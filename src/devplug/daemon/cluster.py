@@ -1,7 +1,6 @@
 """The cluster's facts: the labels of this machine's Node, and the resource names of DeviceClasses.
 
-Nothing else asks the API server. How it is asked is `k8s.client`'s, which imports
-lightkube (the extra `[k8s]`) at the first question.
+Nothing else asks the API server. How it is asked is `k8s.client`'s.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from devplug.daemon.placement import claimed_twice
 from devplug.errors import quoted
 from devplug.k8s.account import ACCOUNT_FOLDER, KUBECONFIG_VARIABLE, mounted_account
 from devplug.k8s.client import NODES, Retries, connected, device_classes
-from devplug.k8s.errors import ClusterError, MissingExtraError, NotThereError
+from devplug.k8s.errors import ClusterError, NotThereError
 from devplug.k8s.objects import text, texts
 
 if TYPE_CHECKING:
@@ -31,7 +30,6 @@ __all__ = [
     "ACCOUNT_FOLDER",
     "KUBECONFIG_VARIABLE",
     "ClusterError",
-    "MissingExtraError",
     "extended_resource_names",
     "label_changes",
     "warn_of_device_classes",
@@ -60,7 +58,7 @@ async def label_changes(
     """Yield the labels of a machine's Node once they are known, and whenever they change, for ever.
 
     Raises nothing: an error is logged once, and retried; the last labels stay in effect meanwhile.
-    Ends only if lightkube is not installed. Close it (`aclosing`) to close the connection.
+    Close it (`aclosing`) to close the connection.
     """
     retries = retries or Retries()
     last: Mapping[str, str] | None = None
@@ -86,8 +84,6 @@ async def label_changes(
             if str(error) != logged_error:
                 logged_error = str(error)
                 _log_error(node_name, logged_error, is_known=last is not None)
-            if isinstance(error, MissingExtraError):
-                return
             await asyncio.sleep(retries.wait_seconds(failures))
 
 

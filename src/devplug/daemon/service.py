@@ -23,7 +23,7 @@ from devplug.daemon.daemon import Daemon
 from devplug.holders.client import UnansweredError, ask_allocatable
 from devplug.holders.held_device import Allocated
 from devplug.holders.holders import Holders
-from devplug.k8s.kubelet_dir import CHECKPOINT_NAME
+from devplug.kubelet_dir import CHECKPOINT_NAME
 from devplug.linux.inotify import shared_watcher
 from devplug.linux.notifier import within
 from devplug.logs import AUDIT

@@ -9,7 +9,7 @@ import hashlib
 from typing import TYPE_CHECKING, Final
 
 from devplug.deploy.objects import PORT_NAME, asks_api, given, metadata, selector
-from devplug.k8s.kubelet_dir import CDI_DIR, KUBELET_ROOT
+from devplug.kubelet_dir import CDI_DIR, KUBELET_ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -26,7 +26,7 @@ from devplug.driver.service import ClaimService
 from devplug.driver.shares import shares_in_use
 from devplug.driver.sweeper import Sweeper
 from devplug.errors import KubeletError, PluginError
-from devplug.k8s.kubelet_dir import KUBELET_ROOT, REGISTRY_NAME
+from devplug.kubelet_dir import KUBELET_ROOT, REGISTRY_NAME
 from devplug.linux.inotify import shared_watcher
 from devplug.linux.notifier import Notifier, within
 from devplug.linux.unix_sockets import SOCKET_PATH_LIMIT_BYTES

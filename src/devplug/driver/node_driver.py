@@ -245,7 +245,7 @@ class NodeDriver:
 
     async def run(self) -> None:
         """Serve until cancelled; then finish work on claims. The slices stay for whoever comes next."""
-        keep_large_blocks_apart()  # lightkube reads by asyncio, as long as this runs
+        keep_large_blocks_apart()  # the API server is read by asyncio, as long as this runs
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._sockets.run())

@@ -35,7 +35,6 @@ from devplug.k8s.client import NODES, Retries, connected, resource_slices
 from devplug.k8s.errors import (
     ClusterError,
     InvalidError,
-    MissingExtraError,
     NotThereError,
 )
 from devplug.k8s.objects import text
@@ -149,7 +148,7 @@ class Publisher:
         self._wake.notify()
 
     async def run(self) -> None:
-        """Keep the slices as they should be, until cancelled; ends only if lightkube is not installed.
+        """Keep the slices as they should be, until cancelled.
 
         Raises nothing: an error is logged once, and retried.
         """
@@ -161,8 +160,6 @@ class Publisher:
             except ClusterError as error:
                 if wait_seconds := self._session_pace.wait_seconds(clock(), error):
                     self._note_failure(error)
-                if isinstance(error, MissingExtraError):
-                    return
                 await asyncio.sleep(wait_seconds)
 
     # ── one connection ──

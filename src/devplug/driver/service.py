@@ -47,7 +47,7 @@ from devplug.driver.counters import ClaimCounters
 from devplug.driver.parameters import configured, merged
 from devplug.driver.shares import with_shares
 from devplug.errors import DevplugError, IncidentError, NotReadyError, one_line, quoted
-from devplug.k8s.errors import ClusterError, MissingExtraError, NotThereError, RefusedError
+from devplug.k8s.errors import ClusterError, NotThereError, RefusedError
 from devplug.linux.notifier import within
 from devplug.logs import AUDIT
 from devplug.wire.dra import PREPARE, UNPREPARE, PreparedClaim
@@ -232,7 +232,7 @@ class ClaimService:
                 return None
             except TimeoutError:
                 raise ClusterError("the API server gives no answer") from None
-            except (RefusedError, MissingExtraError) as error:
+            except RefusedError as error:
                 raise ClaimRefusedError(str(error)) from error
 
         return await self._patient(attempt, ClusterError, deadline)

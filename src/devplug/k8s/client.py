@@ -1,32 +1,29 @@
-"""The client of an API server: objects of a few kinds, as maps, over one connection at a time."""
+"""The client of an API server: objects of a few kinds, as maps."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from contextlib import aclosing, asynccontextmanager
-from functools import cache
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from devplug.backoff import backoff_seconds
-from devplug.errors import one_line
-from devplug.k8s.errors import ClusterError, explained
+from devplug.k8s.errors import AnswerError, explained
+from devplug.k8s.objects import maps, text, whole
 from devplug.pace import Pace
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-
-    from lightkube import AsyncClient
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 
     from devplug.k8s.account import Account
     from devplug.k8s.objects import Object
 
 __all__ = [
-    "ANSWER_SECONDS",
     "CLAIMS",
     "CLAIM_TEMPLATES",
     "DEVICE_CLASSES",
@@ -43,10 +40,14 @@ __all__ = [
     "resource_slices",
 ]
 
-ANSWER_SECONDS: Final = 30.0
-"""Longest wait for an answer."""
-
 LIST_PAGE: Final = 500
+
+WATCH_LINE_LIMIT_BYTES: Final = 64 * 1024 * 1024
+"""Longest event of a watch; the largest object that etcd takes is smaller by far."""
+
+_MERGE: Final = "application/merge-patch+json"
+_JSON_PATCH: Final = "application/json-patch+json"
+_STRATEGIC: Final = "application/strategic-merge-patch+json"
 
 WATCHES_PER_SECOND: Final = 0.2
 """How often watches may begin, after the first few: who stands between may end each one at once."""
@@ -108,28 +109,30 @@ class Retries(Struct, frozen=True):
 @asynccontextmanager
 async def connected(account_of: Callable[[], Account]) -> AsyncIterator[ApiServer]:
     """A client of an API server with this account; it makes no call yet. Raises `ClusterError`."""
-    # In a thread: the import and the certificates take a fifth of a second, in which pods may be admitted.
-    server = await asyncio.to_thread(lambda: ApiServer(account_of()))
+    server = ApiServer(account_of())
     try:
         yield server
     finally:
-        await server.close()
+        server.close()
 
 
 class ApiServer:
     """A client of an API server with one account; lives as long as the block of `connected`.
 
-    Every question ends within `ANSWER_SECONDS` or raises `ClusterError`. `rights` are named in its text
+    Every request is answered within 30 seconds, or raises `ClusterError`. `rights` are named in its text
     if the server refuses, and `when_absent` is its text if the object does not exist.
     """
 
     def __init__(self, account: Account) -> None:
         self.account = account
-        self._client = _client(account)
+        from devplug.k8s.calls import ApiCalls  # here: few daemons have an API server
 
-    async def close(self) -> None:
+        self._calls = ApiCalls(account)
+        self._watch_pace = Pace(WATCHES_PER_SECOND)
+
+    def close(self) -> None:
         """Close the connections."""
-        await self._client.close()
+        self._calls.close()
 
     async def get(
         self, kind: Kind, name: str, *, namespace: str = "", rights: str = "", when_absent: str = ""
@@ -137,9 +140,7 @@ class ApiServer:
         """Return one object; raises `NotThereError` if it is not there and `when_absent` says so."""
         absent = when_absent or f"there is no {kind.name} {name}"
         with explained(self._advice(rights), absent):
-            async with asyncio.timeout(ANSWER_SECONDS):
-                found = await self._client.get(_resource(kind), name, namespace=namespace or None)
-            return dict(cast("Mapping[str, object]", found))
+            return await self._calls.ask("GET", _path(kind, namespace, name))
 
     async def list(
         self,
@@ -173,18 +174,15 @@ class ApiServer:
         rights: str,
         when_absent: str,
     ) -> tuple[Sequence[Object], str]:
+        query = {"limit": str(LIST_PAGE), "labelSelector": labels, "fieldSelector": _selector(fields)}
+        found: list[Object] = []
         with explained(self._advice(rights), when_absent):
-            async with asyncio.timeout(ANSWER_SECONDS):
-                found = self._client.list(
-                    _resource(kind),
-                    namespace=(namespace or "*") if kind.is_namespaced else None,
-                    chunk_size=LIST_PAGE,
-                    # To lightkube this is one key that has to exist, which it writes as it stands.
-                    labels={labels: None} if labels else None,
-                    fields=dict(fields) if fields else None,
-                )
-                # Its public name is an error where a server gives no version.
-                return [dict(one) async for one in found], found._resourceVersion or ""  # noqa: SLF001
+            while True:
+                page = await self._calls.ask("GET", _path(kind, namespace), query)
+                found += maps(page, "items")
+                query["continue"] = text(page, "metadata", "continue")
+                if not query["continue"]:
+                    return found, text(page, "metadata", "resourceVersion")
 
     async def watch(
         self,
@@ -200,23 +198,38 @@ class ApiServer:
         They begin after the version `since`, or without one with what there is. Raises `ExpiredError` if the
         server no longer knows what has changed since then.
         """
-        deadline = asyncio.get_running_loop().time() + seconds
-        # Without a version, a watch begins with what there is: the first event shows that it is allowed.
-        events = self._client.watch(
-            _resource(kind),
-            fields=dict(fields) if fields else None,
-            server_timeout=int(seconds) + 1,
-            resource_version=since or None,
-        )
-        async with aclosing(cast("AsyncGenerator[tuple[str, Mapping[str, object]]]", events)) as stream:
-            while True:
-                with explained(self._advice(rights)):
-                    try:
-                        async with asyncio.timeout_at(deadline):
-                            change, found = await anext(stream)
-                    except TimeoutError:
-                        return
-                yield change, dict(found)
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + seconds
+        query = {"watch": "true", "timeoutSeconds": str(int(seconds) + 1), "fieldSelector": _selector(fields)}
+        version = since
+        while True:
+            with explained(self._advice(rights)):
+                try:
+                    async with asyncio.timeout_at(deadline):
+                        await asyncio.sleep(self._watch_pace.wait_seconds(clock()))
+                        self._watch_pace.spend(clock())
+                        stream = await self._calls.begin(
+                            "GET", _path(kind), query | {"resourceVersion": version}
+                        )
+                except TimeoutError:
+                    return
+            try:
+                async with aclosing(stream.lines(WATCH_LINE_LIMIT_BYTES)) as lines:
+                    while True:
+                        with explained(self._advice(rights)):
+                            try:
+                                async with asyncio.timeout_at(deadline):
+                                    line = await anext(lines, None)
+                            except TimeoutError:
+                                return
+                            if line is None:
+                                break
+                            change, found = _event(line)
+                        # Without a version, a watch begins with what there is.
+                        version = text(found, "metadata", "resourceVersion")
+                        yield change, found
+            finally:
+                stream.close()
 
     async def create(self, kind: Kind, content: Object, *, namespace: str = "", rights: str = "") -> Object:
         """Make an object and return it as it is stored; `content` may leave out its apiVersion and kind.
@@ -224,19 +237,12 @@ class ApiServer:
         Raises `ExistsError` if there is one of that name.
         """
         with explained(self._advice(rights)):
-            async with asyncio.timeout(ANSWER_SECONDS):
-                create: Any = self._client.create  # its overloads know no classes that are made here
-                made = await create(
-                    _resource(kind)(content), **({"namespace": namespace} if namespace else {})
-                )
-            return dict(made)
+            return await self._calls.ask("POST", _path(kind, namespace), {}, _whole(kind, content))
 
     async def create_dry_run(self, kind: Kind, content: Object, *, rights: str = "") -> Object:
         """Return an object without a namespace as it would be stored, and store nothing."""
         with explained(self._advice(rights)):
-            async with asyncio.timeout(ANSWER_SECONDS):
-                create: Any = self._client.create
-                return dict(await create(_resource(kind)(content), dry_run=True))
+            return await self._calls.ask("POST", _path(kind), {"dryRun": "All"}, _whole(kind, content))
 
     async def replace(
         self, kind: Kind, content: Object, *, rights: str = "", when_absent: str = ""
@@ -245,16 +251,14 @@ class ApiServer:
 
         Raises `ExistsError` if it is not at the `resourceVersion` of `content` any more.
         """
+        path = _path(kind, "", text(content, "metadata", "name"))
         with explained(self._advice(rights), when_absent):
-            async with asyncio.timeout(ANSWER_SECONDS):
-                put: Any = self._client.replace
-                return dict(await put(_resource(kind)(content)))
+            return await self._calls.ask("PUT", path, {}, _whole(kind, content))
 
     async def delete(self, kind: Kind, name: str, *, rights: str = "", when_absent: str = "") -> None:
         """Delete an object without a namespace."""
         with explained(self._advice(rights), when_absent):
-            async with asyncio.timeout(ANSWER_SECONDS):
-                await self._client.delete(_resource(kind), name)
+            await self._calls.ask("DELETE", _path(kind, "", name))
 
     async def patch(
         self,
@@ -267,13 +271,8 @@ class ApiServer:
         when_absent: str = "",
     ) -> None:
         """Change an object, but for its status, by a merge patch."""
-        from lightkube.types import PatchType
-
         with explained(self._advice(rights), when_absent):
-            async with asyncio.timeout(ANSWER_SECONDS):
-                await self._client.patch(
-                    _resource(kind), name, patch, namespace=namespace or None, patch_type=PatchType.MERGE
-                )
+            await self._calls.ask("PATCH", _path(kind, namespace, name), {}, patch, media_type=_MERGE)
 
     async def patch_status(
         self,
@@ -287,73 +286,38 @@ class ApiServer:
         when_absent: str = "",
     ) -> None:
         """Change an object's status: by a JSON patch if `patch` is a list, else by strategic merge."""
-        from lightkube.types import PatchType
-
-        type_ = PatchType.JSON if isinstance(patch, list) else PatchType.STRATEGIC
+        path = f"{_path(kind, namespace, name)}/status"
+        query = {"dryRun": "All" if dry_run else ""}
+        media_type = _JSON_PATCH if isinstance(patch, list) else _STRATEGIC
         with explained(self._advice(rights), when_absent):
-            async with asyncio.timeout(ANSWER_SECONDS):
-                await self._client.patch(
-                    _status_of(kind),
-                    name,
-                    patch,
-                    namespace=namespace or None,
-                    patch_type=type_,
-                    dry_run=dry_run,
-                )
+            await self._calls.ask("PATCH", path, query, patch, media_type=media_type)
 
     def _advice(self, rights: str) -> str:
         return self.account.advice.format(rights=rights or READING_RIGHTS)
 
 
-def _client(account: Account) -> AsyncClient:
-    import lightkube
-
-    # It logs each request at INFO.
-    http = logging.getLogger("httpx2")
-    if http.level == logging.NOTSET:
-        http.setLevel(logging.WARNING)
-    try:
-        client = lightkube.AsyncClient(account.config, trust_env=not account.is_here)
-        # It begins a watch again as soon as one ends, and has no option for that.
-        client._client._client.event_hooks["request"].append(_paced_watches())  # noqa: SLF001
-    except Exception as error:
-        why = one_line(f"{type(error).__name__}: {error}", 120)
-        raise ClusterError(
-            f"cannot use the account of {account.where}: {why}; mend it or mount it again"
-        ) from error
-    return client
+def _path(kind: Kind, namespace: str = "", name: str = "") -> str:
+    """Return the path of an object, or of all of its kind."""
+    group = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
+    within = f"/namespaces/{quote(namespace, safe='')}" if namespace and kind.is_namespaced else ""
+    return f"{group}{within}/{kind.plural}" + (f"/{quote(name, safe='')}" if name else "")
 
 
-def _paced_watches() -> Callable[[Any], Awaitable[None]]:
-    """Return a hook of a client that has its watches wait for their turn."""
-    pace = Pace(WATCHES_PER_SECOND)
-
-    async def wait(request: Any) -> None:  # noqa: ANN401 -- of lightkube's HTTP client
-        if request.url.params.get("watch") != "true":
-            return
-        clock = asyncio.get_running_loop().time
-        await asyncio.sleep(pace.wait_seconds(clock()))
-        pace.spend(clock())
-
-    return wait
+def _selector(fields: Mapping[str, str] | None) -> str:
+    return ",".join(f"{name}={value}" for name, value in (fields or {}).items())
 
 
-@cache
-def _resource(kind: Kind) -> Any:  # noqa: ANN401 -- lightkube's classes are made here
-    """Return lightkube's class for objects that stay maps, with every field that the server sends."""
-    from lightkube import generic_resource as generic
-
-    base = generic.GenericNamespacedResource if kind.is_namespaced else generic.GenericGlobalResource
-    info = generic.create_api_info(kind.group, kind.version, kind.name, kind.plural)
-    return type(kind.name, (base,), {"_api_info": info})
+def _whole(kind: Kind, content: Object) -> Object:
+    version = f"{kind.group}/{kind.version}" if kind.group else kind.version
+    return {"apiVersion": version, "kind": kind.name, **content}
 
 
-@cache
-def _status_of(kind: Kind) -> Any:  # noqa: ANN401 -- as above
-    from lightkube import generic_resource as generic
-    from lightkube.core.resource import ApiInfo
-
-    base = generic.GenericNamespacedStatus if kind.is_namespaced else generic.GenericGlobalStatus
-    main = _resource(kind)._api_info.resource  # noqa: SLF001 -- lightkube's own way to say it
-    info = ApiInfo(main, kind.plural, ["get", "patch", "put"], parent=main, action="status")
-    return type(f"{kind.name}Status", (base,), {"_api_info": info})
+def _event(line: bytes) -> tuple[str, Object]:
+    """Return one event of a watch. Raises `AnswerError` for that which ends it, `ValueError` for nonsense."""
+    event = msgspec.json.decode(line, type=dict[str, Any])
+    change, found = text(event, "type"), event.get("object")
+    if change == "ERROR":
+        raise AnswerError(whole(found, "code"), text(found, "message") or text(found, "reason"))
+    if not change or not isinstance(found, dict):
+        raise ValueError("an event of a watch has no object")
+    return change, found

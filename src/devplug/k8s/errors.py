@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = [
+    "AnswerError",
     "ClusterError",
     "ExistsError",
     "ExpiredError",
     "InvalidError",
-    "MissingExtraError",
     "NotThereError",
     "RefusedError",
     "explained",
@@ -44,16 +44,22 @@ class InvalidError(ClusterError):
     """The API server says that an object is wrong (422)."""
 
 
-class MissingExtraError(ClusterError):
-    """lightkube is not installed, so the API server cannot be asked."""
-
-
 class NotThereError(ClusterError):
     """The API server answers that it has no such thing."""
 
 
 class RefusedError(ClusterError):
     """The API server refuses the account or the call (401, 403); the text names the right."""
+
+
+class AnswerError(Exception):
+    """An answer of the API server that is no success, before `explained` makes a sentence of it."""
+
+    def __init__(self, code: int, said: str, retry_after_seconds: float = 0.0) -> None:
+        super().__init__(said)
+        self.code = code
+        """The status of HTTP, or of the Status that ends a watch."""
+        self.retry_after_seconds = retry_after_seconds
 
 
 @contextmanager
@@ -68,11 +74,8 @@ def explained(advice: str, when_absent: str = "") -> Iterator[None]:
     except ClusterError:
         raise
     except Exception as error:
-        code = getattr(getattr(error, "response", None), "status_code", None)
-        if code is None:
-            code = getattr(getattr(error, "status", None), "code", None)
-        # A URL may have a secret in it, as that of the sandbox has.
-        said = one_line(str(error).partition(" for url ")[0], 120) or type(error).__name__
+        said = one_line(str(error), 120) or type(error).__name__
+        code = error.code if isinstance(error, AnswerError) else 0
         failure: ClusterError
         if code == 404 and when_absent:
             failure = NotThereError(when_absent)
@@ -88,12 +91,6 @@ def explained(advice: str, when_absent: str = "") -> Iterator[None]:
             failure = ClusterError(f"the API server has too much to do, and asks to come back later ({said})")
         else:
             failure = ClusterError(f"the API server gave no usable answer ({said})")
-        failure.retry_after_seconds = _retry_after_seconds(error)
+        if isinstance(error, AnswerError):
+            failure.retry_after_seconds = error.retry_after_seconds
         raise failure from error
-
-
-def _retry_after_seconds(error: Exception) -> float:
-    """Return the seconds of an answer's Retry-After; an API server gives no dates."""
-    headers = getattr(getattr(error, "response", None), "headers", None) or {}
-    value = str(headers.get("Retry-After", ""))
-    return float(value) if value.isdecimal() else 0.0

@@ -10,7 +10,6 @@ import logging
 from typing import TYPE_CHECKING
 
 from devplug.errors import AllocationError, RemoteError
-from devplug.k8s.kubelet_dir import CHECKPOINT_NAME
 from devplug.kubelet import checkpoint as checkpoints
 from devplug.kubelet import hints, resources
 from devplug.kubelet.allocation import CheckpointWriter, DeviceAllocations, Need, assignments_of
@@ -20,6 +19,7 @@ from devplug.kubelet.gotext import go_quoted
 from devplug.kubelet.pods import ContainerOptions
 from devplug.kubelet.registration import Endpoint, Registration
 from devplug.kubelet.topology import nodes_of
+from devplug.kubelet_dir import CHECKPOINT_NAME
 from devplug.wire.codecs import MalformedMessageError
 from devplug.wire.deviceplugin import CONTAINER_RESPONSE
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from devplug.errors import AllocationError, KubeletCrashError, KubeletError, RemoteError
-from devplug.k8s.kubelet_dir import REGISTRY_NAME
 from devplug.kubelet.changes import Changes
 from devplug.kubelet.pluginfolder import PluginFolder
 from devplug.kubelet.pods import ContainerConfig, ContainerState, PodPhase
@@ -22,6 +21,7 @@ from devplug.kubelet.podtable import PodTable
 from devplug.kubelet.process import KubeletProcess
 from devplug.kubelet.resources import NodeStatus
 from devplug.kubelet.settings import KubeletSettings
+from devplug.kubelet_dir import REGISTRY_NAME
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence

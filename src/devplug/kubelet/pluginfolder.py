@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
 from devplug.errors import KubeletError, RegistrationError
-from devplug.k8s.kubelet_dir import CHECKPOINT_NAME, KUBELET_SOCKET
 from devplug.kubelet.gotext import go_quoted
+from devplug.kubelet_dir import CHECKPOINT_NAME, KUBELET_SOCKET
 from devplug.wire.sockets import UNIX_SOCKETS
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from devplug.errors import PluginError, one_line
-from devplug.k8s.kubelet_dir import KUBELET_PLUGIN_DIR
+from devplug.kubelet_dir import KUBELET_PLUGIN_DIR
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 from msgspec import Struct, field
 
 from devplug.errors import PluginError, quoted
-from devplug.k8s.kubelet_dir import CDI_DIR_VARIABLE, KUBELET_PLUGIN_DIR, REGISTRY_NAME
+from devplug.kubelet_dir import CDI_DIR_VARIABLE, KUBELET_PLUGIN_DIR, REGISTRY_NAME
 from devplug.linux.inotify import shared_watcher
 from devplug.plugin.registration import RegistrationMode, chosen_mode
 from devplug.plugin.resource_lock import new_socket_name

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from devplug.errors import RemoteError
-from devplug.k8s.kubelet_dir import KUBELET_SOCKET
+from devplug.kubelet_dir import KUBELET_SOCKET
 from devplug.logs import AUDIT
 from devplug.plugin.contract import options_of
 from devplug.plugin.socket_registration import SocketRegistration

@@ -21,7 +21,7 @@ from msgspec import Struct, field
 
 from devplug.devices import HealthState
 from devplug.errors import one_line
-from devplug.k8s.kubelet_dir import KUBELET_SOCKET
+from devplug.kubelet_dir import KUBELET_SOCKET
 from devplug.linux.unix_sockets import peer_of
 from devplug.logs import AUDIT
 from devplug.plugin.resource_lock import is_of_another_name

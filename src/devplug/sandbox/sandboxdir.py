@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from devplug.errors import DevplugError, quoted
-from devplug.k8s.kubelet_dir import REGISTRY_NAME
 from devplug.k8s.objects import entries, part, text, whole
+from devplug.kubelet_dir import REGISTRY_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -29,8 +29,6 @@ from tests.daemon.hosts import char_node, needs_mknod
 from tests.sandbox.kubectl.stage import why_kubectl_is_missing
 from tests.waiting import until
 
-pytest.importorskip("lightkube", reason="needs the extra [k8s]: pip install 'devplug[k8s]'")
-
 GOOD = status(resource(device("a0"), device("a1")))
 ILL = status(resource(device("a0", "link down", "p"), device("a1")))
 START = 1_700_000_000.0

@@ -20,8 +20,6 @@ from devplug.sandbox.cluster import Sandbox
 from devplug.sandbox.registry import EVENTS
 from devplug.sandbox.settings import SandboxSettings
 
-pytest.importorskip("lightkube", reason="needs the extra [k8s]: pip install 'devplug[k8s]'")
-
 NOW = 1_700_000_000.0
 
 

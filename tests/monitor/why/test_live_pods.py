@@ -18,8 +18,6 @@ from devplug.cli.why import why
 from tests.cli.programs import ended, environment, said_until, started
 from tests.sandbox.kubectl.stage import Stage, why_kubectl_is_missing
 
-pytest.importorskip("lightkube", reason="needs the extra [k8s]: pip install 'devplug[k8s]'")
-
 ROOT: Final = Path(__file__).parents[3]
 TROUBLES: Final = ROOT / "tests" / "monitor" / "troubles.py"
 QUOTA: Final = """

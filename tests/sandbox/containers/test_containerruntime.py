@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from devplug.errors import KubeletError, PluginError
-from devplug.k8s.kubelet_dir import KUBELET_PLUGIN_DIR
+from devplug.kubelet_dir import KUBELET_PLUGIN_DIR
 from devplug.linux.processes import wants_default_dir
 from devplug.sandbox.nodes.containerruntime import ProcessRuntime
 from tests.sandbox.containers.beds import order, pod, running

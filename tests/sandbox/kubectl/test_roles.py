@@ -64,7 +64,6 @@ exit 0
 def stage() -> Iterator[Stage]:
     if why := why_kubectl_is_missing():
         pytest.skip(why)
-    pytest.importorskip("lightkube", reason="needs the extra [k8s]: pip install 'devplug[k8s]'")
     kubectl = Path(shutil.which("kubectl") or "").parent
     with tempfile.TemporaryDirectory(prefix="dp-", dir="/tmp") as folder:
         config = Path(folder) / "devplug.yaml"

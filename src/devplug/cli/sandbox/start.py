@@ -20,7 +20,7 @@ import click
 from devplug.cli.exits import FAILED, OK
 from devplug.errors import quoted
 from devplug.k8s.account import KUBECONFIG_VARIABLE
-from devplug.k8s.kubelet_dir import CDI_DIR_VARIABLE
+from devplug.kubelet_dir import CDI_DIR_VARIABLE
 from devplug.linux.inotify import until_absent
 from devplug.linux.processes import (
     end_of,

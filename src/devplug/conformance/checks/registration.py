@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 from devplug.conformance.runner import ARRIVAL
 from devplug.conformance.verdicts import MUST, NOTE, SHOULD, FailedError, SkippedError, check
 from devplug.errors import RegistrationError, quoted
-from devplug.k8s.kubelet_dir import KUBELET_PLUGIN_DIR, KUBELET_SOCKET
 from devplug.k8s.resource_names import resource_name_fault
 from devplug.kubelet.pluginfolder import dialled_path
+from devplug.kubelet_dir import KUBELET_PLUGIN_DIR, KUBELET_SOCKET
 from devplug.linux.unix_sockets import SOCKET_PATH_LIMIT_BYTES
 from devplug.wire.deviceplugin import GET_OPTIONS
 

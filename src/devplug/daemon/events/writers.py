@@ -25,7 +25,7 @@ from devplug.daemon.events.policy import ReportedState, next_report
 from devplug.errors import one_line, quoted
 from devplug.k8s.account import ACCOUNT_FOLDER, mounted_account
 from devplug.k8s.client import EVENTS, NODES, Retries, connected
-from devplug.k8s.errors import ClusterError, ExistsError, MissingExtraError, NotThereError
+from devplug.k8s.errors import ClusterError, ExistsError, NotThereError
 from devplug.linux.notifier import within
 
 if TYPE_CHECKING:
@@ -173,10 +173,7 @@ class ConditionWriter:
 
 
 async def _keep_writing(writer: Writer, account: Path, retries: Retries) -> None:
-    """Write what is queued, until cancelled; an error is logged once, and retried.
-
-    Ends only if lightkube is not installed.
-    """
+    """Write what is queued, until cancelled; an error is logged once, and retried."""
     failures, logged_error = 0, ""
     while True:
         await writer.changed.wait()
@@ -188,8 +185,6 @@ async def _keep_writing(writer: Writer, account: Path, retries: Retries) -> None
             except Exception as error:  # noqa: BLE001 -- the devices are served whatever becomes of this
                 failures += 1
                 logged_error = _log_error(writer, error, logged_error)
-                if isinstance(error, MissingExtraError):
-                    return
                 await asyncio.sleep(retries.wait_seconds(failures))
             else:
                 if logged_error:

@@ -13,7 +13,6 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from devplug.errors import KubeletError, RemoteError
-from devplug.k8s.kubelet_dir import DRA_HEALTH_NAME, DRA_STATE_NAME
 from devplug.kubelet.changes import ChangeKind
 from devplug.kubelet.dra import claim_cache, health
 from devplug.kubelet.dra.claim_cache import ClaimCache, unprepare_fault
@@ -21,6 +20,7 @@ from devplug.kubelet.dra.claim_objects import ClaimError, claim_names, read_clai
 from devplug.kubelet.dra.drivers import Drivers
 from devplug.kubelet.dra.health import HealthCache
 from devplug.kubelet.pluginfolder import replace_file
+from devplug.kubelet_dir import DRA_HEALTH_NAME, DRA_STATE_NAME
 from devplug.wire.values import ClaimResource, DynamicResource
 
 if TYPE_CHECKING:

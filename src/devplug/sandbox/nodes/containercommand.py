@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from devplug.k8s.kubelet_dir import KUBELET_PLUGIN_DIR
 from devplug.k8s.objects import Object, entries, fields, part, text
+from devplug.kubelet_dir import KUBELET_PLUGIN_DIR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Protocol
 
 from devplug.errors import KubeletError, PluginError
-from devplug.k8s.kubelet_dir import CDI_DIR_VARIABLE
 from devplug.k8s.objects import Object, text
+from devplug.kubelet_dir import CDI_DIR_VARIABLE
 from devplug.linux.notifier import within
 from devplug.linux.processes import (
     SIGKILL,

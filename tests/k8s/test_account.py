@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from devplug.k8s.account import Account, chosen_account
-from devplug.k8s.errors import ClusterError, MissingExtraError
-
-pytest.importorskip("lightkube", reason="needs the extra [k8s]: pip install 'devplug[k8s]'")
+from devplug.k8s.errors import ClusterError
+from devplug.k8s.kubeconfig import User
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +43,7 @@ def written(
 
 
 def server(account: Account) -> str:
-    return account.config.cluster.server
+    return account.cluster.server
 
 
 def test_a_file_that_is_named_is_used_and_its_context_too(tmp_path: Path) -> None:
@@ -73,7 +71,7 @@ def test_paths_are_meant_from_the_file_that_they_stand_in(
     first = written(tmp_path / "first", "a")
     second = written(tmp_path / "one" / "second", "b", current="b", authority="ca.crt")
     monkeypatch.setenv("KUBECONFIG", f"{first}:{second}")
-    assert chosen_account(None, None).config.cluster.certificate_auth == f"{tmp_path}/one/ca.crt"
+    assert chosen_account(None, None).cluster.certificate_authority == f"{tmp_path}/one/ca.crt"
 
 
 def test_without_any_name_the_usual_file_is_used_and_then_the_pods_account(
@@ -118,29 +116,44 @@ def test_a_context_without_a_user_asks_as_nobody(tmp_path: Path) -> None:
     del config["contexts"][0]["context"]["user"]
     file.write_text(json.dumps(config))
     account = chosen_account(str(file), None)
-    assert account.config.user is not None
-    assert account.config.user.token is None
+    assert account.user == User()
 
 
-def test_exec_plugins_of_todays_version_are_run_as_those_of_the_one_before(tmp_path: Path) -> None:
-    plugin = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "get-token"}}
-    account = chosen_account(str(written(tmp_path / "cloud", "a", current="a", user=plugin)), None)
-    assert account.config.user is not None
-    assert account.config.user.exec is not None
-    assert account.config.user.exec.apiVersion == "client.authentication.k8s.io/v1beta1"
+def test_the_paths_of_a_user_are_whole_and_a_command_of_the_path_stays_a_name(tmp_path: Path) -> None:
+    version = "client.authentication.k8s.io/v1"
+    for command, expected in (("get-token", "get-token"), ("./get-token", f"{tmp_path}/get-token")):
+        user = {
+            "client-certificate": "me.crt",
+            "client-key": "/elsewhere/me.key",
+            "exec": {"apiVersion": version, "command": command},
+        }
+        found = chosen_account(str(written(tmp_path / "file", "a", current="a", user=user)), None).user
+        assert (found.client_certificate, found.client_key) == (f"{tmp_path}/me.crt", "/elsewhere/me.key")
+        assert found.exec is not None
+        assert found.exec.command == expected
 
 
 @pytest.mark.parametrize(
-    ("name", "is_here"),
-    [("127.0.0.1:6443", True), ("[::1]:1", True), ("localhost", True), ("10.0.0.1", False)],
+    ("change", "said"),
+    [
+        ({"current-context": None}, "it has no current-context"),
+        ({"current-context": "b"}, 'it has no context "b"'),
+        ({"clusters": []}, 'its context "a" has a cluster that it has not'),
+        ({"users": None}, 'its context "a" has a user that it has not'),
+        ({"users": [{"name": "a", "user": {"token": 7}}]}, "ValidationError, it is not a valid kubeconfig"),
+    ],
 )
-def test_a_server_on_this_machine_is_behind_no_proxy(tmp_path: Path, name: str, is_here: bool) -> None:
-    file = written(tmp_path / "here", "a", current="a")
-    file.write_text(file.read_text().replace("a.test", name))
-    assert chosen_account(str(file), None).is_here is is_here
+def test_what_a_file_lacks_is_told(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+    file = written(tmp_path / "file", "a", current="a")
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    with pytest.raises(ClusterError) as caught:
+        chosen_account(str(file), None)
+    assert str(caught.value) == f"cannot use {file}: {said}"
 
 
-def test_without_the_extra_one_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "lightkube", None)
-    with pytest.raises(MissingExtraError, match=r"install devplug\[k8s\]"):
-        chosen_account(None, None)
+def test_a_user_shows_no_secret(tmp_path: Path) -> None:
+    account = chosen_account(
+        str(written(tmp_path / "file", "a", current="a", user={"token": "secret"})), None
+    )
+    assert account.user.token == "secret"
+    assert "secret" not in repr(account)
