@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from devplug.errors import DevplugError, one_line
+from devplug.web.messages import WebClientError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,24 +74,31 @@ def explained(advice: str, when_absent: str = "") -> Iterator[None]:
         yield
     except ClusterError:
         raise
+    except WebClientError as error:  # it names the server, and says what to do
+        raise ClusterError(one_line(str(error))) from error
+    except AnswerError as error:
+        failure = _refused(error, advice, when_absent)
+        failure.retry_after_seconds = error.retry_after_seconds
+        raise failure from error
     except Exception as error:
         said = one_line(str(error), 120) or type(error).__name__
-        code = error.code if isinstance(error, AnswerError) else 0
-        failure: ClusterError
-        if code == 404 and when_absent:
-            failure = NotThereError(when_absent)
-        elif code == 409:
-            failure = ExistsError(f"the API server has another object of that name ({said})")
-        elif code == 410:
-            failure = ExpiredError(f"the API server has forgotten that version ({said})")
-        elif code == 422:
-            failure = InvalidError(f"the API server takes no such object ({said})")
-        elif code in {401, 403}:
-            failure = RefusedError(f"the API server refuses ({code} {said}); {advice}")
-        elif code == 429:
-            failure = ClusterError(f"the API server has too much to do, and asks to come back later ({said})")
-        else:
-            failure = ClusterError(f"the API server gave no usable answer ({said})")
-        if isinstance(error, AnswerError):
-            failure.retry_after_seconds = error.retry_after_seconds
-        raise failure from error
+        raise ClusterError(f"the API server gave no usable answer ({said})") from error
+
+
+def _refused(error: AnswerError, advice: str, when_absent: str) -> ClusterError:
+    said = one_line(str(error), 120) or type(error).__name__
+    if error.code == 404 and when_absent:
+        return NotThereError(when_absent)
+    if error.code in {401, 403}:
+        return RefusedError(f"the API server refuses ({error.code} {said}); {advice}")
+    if error.code == 429:
+        return ClusterError(f"the API server has too much to do, and asks to come back later ({said})")
+    kind, why = _WHYS.get(error.code, (ClusterError, "gave no usable answer"))
+    return kind(f"the API server {why} ({said})")
+
+
+_WHYS: Final[dict[int, tuple[type[ClusterError], str]]] = {
+    409: (ExistsError, "has another object of that name"),
+    410: (ExpiredError, "has forgotten that version"),
+    422: (InvalidError, "takes no such object"),
+}
