@@ -17,6 +17,7 @@ from devplug.deploy.manifests import manifests, values_for
 from devplug.deploy.names import Release
 from devplug.deploy.security_context import needs_of
 from devplug.driver.claim_log import claims_in
+from devplug.driver.device_names import device_name
 from devplug.k8s.yaml import yaml_text
 from tests.cli.programs import ended, said_until, started
 from tests.sandbox.kubectl.stage import Stage, why_kubectl_is_missing
@@ -32,7 +33,7 @@ driver: devices.example.com
 resources:
   - name: example.com/fpga
     serve: dra
-    discover: {{static: {{ids: [a, b, c, d]}}}}
+    discover: {{static: {{ids: {ids}}}}}
     expose: {{env: {{FPGA: "{{ids}}"}}}}
     onRelease: {{exec: {{command: [/bin/sh, -c, "echo $DEVPLUG_DEVICE_ID >> {folder}/cleaned"]}}}}
 """
@@ -60,17 +61,24 @@ class Update:
         self.stage = stage
         self.cdi = stage.folder / "cdi"
         self.cdi.mkdir()
-        self.config = stage.folder / "devplug.yaml"
-        self.config.write_text(CONFIG.format(folder=stage.folder))
+        self.config = self.write("devplug.yaml", *"abcd")
         self.kubelet_root = stage.place.folder / "nodes" / "worker-0"
         values = values_for(needs_of(load(self.config.read_text(), "c.yaml")))
         objects = manifests(values, Release("devplug", "devplug", "1"))
         stage.applied("---\n".join(yaml_text(one) for one in objects if one["kind"] == "DeviceClass"))
 
-    def daemon(self, pod_uid: str) -> AbstractContextManager[subprocess.Popen[str]]:
+    def write(self, name: str, *ids: str) -> Path:
+        """Write a configuration with these devices."""
+        path = self.stage.folder / name
+        path.write_text(CONFIG.format(folder=self.stage.folder, ids=f"[{', '.join(ids)}]"))
+        return path
+
+    def daemon(
+        self, pod_uid: str, config: Path | None = None
+    ) -> AbstractContextManager[subprocess.Popen[str]]:
         """Start a daemon as the container of a pod."""
         options = "--kubelet-root", self.kubelet_root, "--cdi-dir", self.cdi
-        return started("run", "-c", self.config, *options, **self._variables(pod_uid))
+        return started("run", "-c", config or self.config, *options, **self._variables(pod_uid))
 
     def _variables(self, pod_uid: str) -> dict[str, str]:
         kubeconfig = str(self.stage.place.kubeconfig)
@@ -97,8 +105,15 @@ class Update:
 
     def slices(self) -> list[tuple[str, str]]:
         """Return the slices with their versions: each write gives one another."""
-        found = self.shown("resourceslices")["items"]
-        return [(one["metadata"]["name"], one["metadata"]["resourceVersion"]) for one in found]
+        return _versions(self.shown("resourceslices")["items"])
+
+    def has_published(self, *ids: str) -> list[tuple[str, str]]:
+        """Return the slices once they have exactly these devices."""
+        wanted = sorted(device_name("example.com/fpga", one) for one in ids)
+        while True:
+            found = self.shown("resourceslices")["items"]
+            if sorted(one["name"] for item in found for one in item["spec"]["devices"]) == wanted:
+                return _versions(found)
 
     def cleaned(self) -> list[str]:
         """Return the devices for which `onRelease` has run, each as often as it has."""
@@ -110,6 +125,10 @@ class Update:
         state = self.kubelet_root / "plugins" / "devices.example.com" / "prepared_claims.json"
         dirty = (self.kubelet_root / "device-plugins").glob(".devplug/dirty-*")
         return [str(one) for one in (*claims_in(state.read_bytes())[0], *self.cdi.iterdir(), *dirty)]
+
+
+def _versions(slices: Any) -> list[tuple[str, str]]:
+    return [(one["metadata"]["name"], one["metadata"]["resourceVersion"]) for one in slices]
 
 
 @pytest.fixture
@@ -169,5 +188,55 @@ def test_each_daemon_releases_what_the_other_one_prepared_and_once(update: Updat
             update.end_pod("three")
             assert update.cleaned() == sorted([*given, again])
             end(following)
+        end(old)
+    assert update.left() == []
+
+
+def test_of_two_daemons_with_different_files_only_the_one_that_registered_last_publishes(
+    update: Update,
+) -> None:
+    """Each would undo what the other one writes, and the scheduler's view would never stand still."""
+    before, after = update.write("before.yaml", "a", "b"), update.write("after.yaml", "b", "c")
+    with update.daemon(OLD, before) as old:
+        is_ready(old)
+        update.has_published("a", "b")
+        with update.daemon(NEW, after) as new:
+            is_ready(new)
+            published = update.has_published("b", "c")
+            update.write("before.yaml", "a", "b", "d")  # what the old one serves changes, too
+            said_until(old, "configuration reloaded")
+            given = update.start_pod("while")
+            assert given in {"b", "c"}
+            assert update.slices() == published
+            new.kill()
+            ended(new)
+        update.has_published("a", "b", "d")
+        with update.daemon(NEXT, after) as following:
+            is_ready(following)
+            published = update.has_published("b", "c")
+            end(old)
+            update.end_pod("while")
+            assert update.slices() == published
+            end(following)
+    assert update.left() == []
+
+
+def test_a_claim_of_a_device_that_only_one_of_two_files_has_is_released_by_whoever_is_asked(
+    update: Update,
+) -> None:
+    before, after = update.write("before.yaml", "a"), update.write("after.yaml", "b")
+    with update.daemon(OLD, before) as old:
+        is_ready(old)
+        assert update.start_pod("old") == "a"
+        with update.daemon(NEW, after) as new:
+            is_ready(new)
+            assert update.start_pod("new") == "b"
+            update.end_pod("old")
+            assert update.cleaned() == ["a"]
+            new.kill()
+        update.end_pod("new")
+        assert update.cleaned() == ["a", "b"]
+        assert update.start_pod("again") == "a"
+        update.end_pod("again")
         end(old)
     assert update.left() == []

@@ -12,8 +12,10 @@ import pytest
 
 from devplug.devices import Device, Health
 from devplug.driver.device_names import device_name
-from devplug.driver.node_driver import NodeDriver
+from devplug.driver.kubelet_sockets import DRAIN_SECONDS
+from devplug.driver.node_driver import TURNS_NAME, NodeDriver
 from devplug.driver.offer import FIRST_SECONDS, GATHER_SECONDS
+from devplug.driver.turns import Turns
 from devplug.sandbox.registry import RESOURCE_CLAIMS
 from devplug.wire.dra import PREPARE, UNPREPARE, ClaimName
 from devplug.wire.sockets import connected
@@ -156,6 +158,36 @@ async def test_a_claim_waits_while_its_resource_is_replaced(
         answer: Any = (await call)[claim.uid]
         assert (answer if is_prepared else answer.error) == ""
         assert (successor.released if is_prepared else [*successor.prepared[0]]) == ["a"]
+
+
+# ── another instance ──────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_driver_that_ends_leaves_publishing_to_another_instance_while_it_works_on_claims(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    predecessor = Turns(short_dir / "plugins" / DRIVER / TURNS_NAME)
+    assert predecessor.is_ours(is_ready=True)
+    slow = FakeResource(may_go_on=asyncio.Event())
+
+    async def finish_when_it_is_the_predecessors_turn() -> None:
+        await until(lambda: predecessor.is_ours(is_ready=True))
+        assert slow.may_go_on is not None
+        slow.may_go_on.set()
+
+    async with cluster(short_dir) as server, asyncio.TaskGroup() as tasks:
+        async with driving(server, short_dir, monkeypatch, serial=(A,)) as driver:
+            assert not predecessor.is_ours(is_ready=True)
+            driver.add(slow)
+            driver.offer(SERIAL, (A,))
+            async with connected(short_dir / "plugins" / DRIVER / "dra.sock") as peer:
+                call = tasks.create_task(peer.call(PREPARE["v1.DRAPlugin"], [allocate(server, "c", A)]))
+                await until(lambda: slow.prepared)
+                call.cancel()
+            tasks.create_task(finish_when_it_is_the_predecessors_turn())
+            begin = now()
+        assert now() - begin < DRAIN_SECONDS / 2
+    predecessor.close()
 
 
 # ── one that is new ───────────────────────────────────────────────────────────────────────────────

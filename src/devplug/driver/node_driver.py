@@ -19,6 +19,7 @@ from devplug.driver.offer import ResourceLists
 from devplug.driver.publisher import PUBLISHER_RIGHTS, Publisher
 from devplug.driver.shares import offered_devices
 from devplug.driver.status import device_claims, driver_status
+from devplug.driver.turns import Turns
 from devplug.k8s.account import ACCOUNT_FOLDER, mounted_account
 from devplug.k8s.client import CLAIMS, connected
 from devplug.k8s.errors import ClusterError, NotThereError
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 __all__ = ["ClusterClaims", "NodeDriver"]
 
 READER_RIGHTS: Final = "get resourceclaims"
+
+TURNS_NAME: Final = "publisher.lock"
 
 CONNECTION_SECONDS: Final = 600.0
 """How long claims are read over one connection: the token of a pod is replaced within the hour."""
@@ -126,6 +129,7 @@ class NodeDriver:
             return mounted_account(account_folder, PUBLISHER_RIGHTS)
 
         self._reader = ClusterClaims(account)
+        self._turns = Turns(kubelet_root / "plugins" / name / TURNS_NAME)
         # A pod that comes before the kubelet knows the driver waits for a minute (dra.md D18).
         self._publisher = Publisher(
             name,
@@ -133,6 +137,7 @@ class NodeDriver:
             account,
             evicting=self._evicting,
             may_begin=lambda: self._sockets.is_registered,
+            is_our_turn=lambda: self._turns.is_ours(is_ready=self._sockets.is_registered),
         )
         self._sockets = KubeletSockets(
             name,
@@ -249,7 +254,7 @@ class NodeDriver:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._sockets.run())
-                group.create_task(self._publisher.run())
+                group.create_task(self._publish())
                 group.create_task(self._pass_on_offers())
                 group.create_task(self._pass_on_uses())
                 group.create_task(self._pass_on_changes(self._publisher.changed))
@@ -257,6 +262,12 @@ class NodeDriver:
                 group.create_task(self._pass_on_changes(self._sockets.offer.changed))
         finally:
             await self._reader.close()
+
+    async def _publish(self) -> None:
+        try:
+            await self._publisher.run()
+        finally:
+            self._turns.close()  # another instance may go on, while this one still works on claims
 
     async def _pass_on_offers(self) -> None:
         clock = asyncio.get_running_loop().time

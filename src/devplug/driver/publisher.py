@@ -10,13 +10,14 @@ import asyncio
 import logging
 import time
 from contextlib import aclosing
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
 from devplug.driver.api_versions import served_version
-from devplug.driver.device_entries import PART, QUESTIONS, SHARED
-from devplug.driver.device_names import slice_name
+from devplug.driver.device_entries import PART, SHARED
+from devplug.driver.kept_fields import KeptFields
 from devplug.driver.pool_entries import PoolEntries, SharesInUse
 from devplug.driver.session_pace import SessionPace
 from devplug.driver.slices import (
@@ -32,11 +33,7 @@ from devplug.driver.slices import (
 from devplug.driver.status import PublisherStatus
 from devplug.driver.stored_slices import StoredSlices
 from devplug.k8s.client import NODES, Retries, connected, resource_slices
-from devplug.k8s.errors import (
-    ClusterError,
-    InvalidError,
-    NotThereError,
-)
+from devplug.k8s.errors import ClusterError, NotThereError
 from devplug.k8s.objects import text
 from devplug.linux.notifier import Notifier, within
 from devplug.pace import Pace
@@ -70,14 +67,15 @@ URGENT_PER_SECOND: Final = 15.0
 WRITES_AT_ONCE: Final = 8
 """How many writes the API server is asked for at a time: thousands of nodes may ask when it comes back."""
 
-NEVER_STORED: Final = 0xFFFF
-"""The number of the slice by which the API server is asked what it knows: more than any pool has."""
+TURN_SECONDS: Final = 1.0
+"""How often an instance looks whether it is its turn again: nothing tells when another one has died."""
 
 
 class Publisher:
     """The slices of one driver on one node; lives as long as the driver. One loop, one `run`.
 
-    Nothing is written before the first `offer`, nor, where there are no slices, while `may_begin` is false.
+    Nothing is written before the first `offer`, nor, where there are no slices, while `may_begin` is false,
+    nor while `is_our_turn` is, as another instance of the driver publishes.
     `account_of` returns the account of the API server, and is called for each connection; it may raise
     `ClusterError`. For resources in `evicting`, the taint of an unhealthy device ends the pods that have it.
     `status` is always the latest, and `changed` wakes whoever follows it.
@@ -91,6 +89,7 @@ class Publisher:
         *,
         evicting: Container[str] = (),
         may_begin: Callable[[], bool] = lambda: True,
+        is_our_turn: Callable[[], bool] = lambda: True,
         retries: Retries | None = None,
         watch_seconds: float = WATCH_SECONDS,
         wall_clock: Callable[[], float] = time.time,
@@ -100,6 +99,8 @@ class Publisher:
         self._pool = Pool(driver, node_name, "")
         self._account_of = account_of
         self._may_begin = may_begin
+        self._is_our_turn = is_our_turn
+        self._was_our_turn = True
         self._session_pace = SessionPace(retries or Retries())
         self._watch_seconds = watch_seconds
         self._wall_clock = wall_clock
@@ -107,8 +108,7 @@ class Publisher:
         self._entries = PoolEntries(driver, evicting, wall_clock, self._log_once)
         self._stored = StoredSlices()
         self._takes_taints = True
-        self._keeps: dict[str, bool] = {}
-        """Whether the API server knows a field of devices, as far as it was asked since the connection."""
+        self._fields = KeptFields(PUBLISHER_RIGHTS, self._log_once)
         self._in_use = SharesInUse()
         self._wake = Notifier()
         self._pace = Pace()
@@ -129,7 +129,7 @@ class Publisher:
         """Take which shares of devices claims use, of which some may have to be left out of slices."""
         before, self._in_use = self._in_use, in_use
         # Of devices that are shared out, the server itself knows who has them.
-        is_known = self._keeps.get(SHARED, False) and before.alone == in_use.alone
+        is_known = self._fields.are_known_to_have(SHARED) and before.alone == in_use.alone
         if not is_known and before != in_use:
             self._note_stale()
             self._wake.notify()
@@ -171,7 +171,7 @@ class Publisher:
         slices, mine = resource_slices(version), self._mine
         found, since = await server.list_to_watch(slices, fields=mine, rights=PUBLISHER_RIGHTS)
         self._take_list(found)
-        self._keeps.clear()
+        self._fields.forget()
         if version != self.status.version:
             self._set_status(replace(self.status, version=version))
         ends: list[ClusterError | None] = []
@@ -183,7 +183,7 @@ class Publisher:
                 while not ends:
                     change = self._wake.next
                     wait_seconds = await self._publish(server, version)
-                    was_done |= wait_seconds is None
+                    was_done |= wait_seconds is None or not self._was_our_turn
                     if not ends:
                         await within(wait_seconds, change.wait())
             except ClusterError as error:
@@ -258,12 +258,15 @@ class Publisher:
         """Write what has to be written, if it may be now; return the seconds after which to try again."""
         if self._offered is None or not (self._stored or self._may_begin()):
             return None
+        if not self._look_whose_turn():
+            return TURN_SECONDS
         if not self._pool.node_uid:
             await self._find_owner(server)
         pool, offered = self._pool, self._offered
         devices = [one for some in offered.values() for one in some]
-        with_shares = any(one.share_of for one in devices) and await self._knows(server, version, SHARED)
-        with_counters = any(one.partition for one in devices) and await self._knows(server, version, PART)
+        asked = partial(self._fields.have, server, version, pool)
+        with_shares = any(one.share_of for one in devices) and await asked(SHARED)
+        with_counters = any(one.partition for one in devices) and await asked(PART)
         wanted, counter_sets = await self._entries.of(
             offered,
             self._in_use,
@@ -287,6 +290,17 @@ class Publisher:
             return None
         return 0.0  # it may have changed meanwhile
 
+    def _look_whose_turn(self) -> bool:
+        """Return whether it is ours to write, and note what that changes."""
+        was_ours, self._was_our_turn = self._was_our_turn, self._is_our_turn()
+        if not self._was_our_turn:
+            self._note_current()  # as far as it is ours to say
+        elif not was_ours:
+            self._note_stale()
+            for one in self._stored.all():
+                self._entries.learn_taints(one.devices)
+        return self._was_our_turn
+
     async def _write_all(self, server: ApiServer, version: str, pool: Pool, stage: Sequence[Write]) -> None:
         """Make writes side by side, none after one that fails; raises `ClusterError` when all have ended."""
         left = iter(stage)
@@ -298,7 +312,7 @@ class Publisher:
                     await self._write(server, version, pool, write)
                 except ClusterError as error:
                     failures.append(error)
-                if failures:
+                if failures or not self._look_whose_turn():
                     return
 
         async with asyncio.TaskGroup() as tasks:
@@ -325,25 +339,6 @@ class Publisher:
         stored = StoredSlice.of(made)
         self._note_lost(lost_fields(write.devices, stored.devices))
         self._stored.take_written(replace(stored, devices=write.devices, counter_sets=write.counter_sets))
-
-    async def _knows(self, server: ApiServer, version: str, field: str) -> bool:
-        """Ask for a field of devices, once a connection, by a slice that is looked at and not stored.
-
-        Stored without the field, a device with shares would be one that the first claim has alone.
-        """
-        if field not in self._keeps:
-            example, feature, consequence = QUESTIONS[field]
-            name = slice_name(self._pool.driver, self._pool.node_name, NEVER_STORED)
-            content = content_of(Write("create", name, 1, 1, (example,)), self._pool, version)
-            try:
-                made = await server.create_dry_run(resource_slices(version), content, rights=PUBLISHER_RIGHTS)
-                self._keeps[field] = not lost_fields([example], StoredSlice.of(made).devices)
-            except InvalidError:  # before 1.35 counter sets were in the slice of their devices
-                self._keeps[field] = False
-            if not self._keeps[field]:
-                message = "the API server does not keep a field of devices; " + consequence
-                self._log_once(message, field=field, feature_gate=feature)
-        return self._keeps[field]
 
     # ── what people see ──
 
