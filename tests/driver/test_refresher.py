@@ -16,10 +16,9 @@ from devplug.driver.claim_spec import claim_spec, current_spec
 from devplug.driver.claim_uses import ClaimUse, DeviceUse
 from devplug.driver.kubelet_sockets import KubeletSockets
 from devplug.driver.offer import OfferedDevice
-from devplug.errors import NotReadyError
 from devplug.wire.dra import PREPARE, UNPREPARE, ClaimName
 from devplug.wire.sockets import connected
-from tests.driver.world import DRIVER, SERIAL, Node, refusal, serving
+from tests.driver.world import DRIVER, SERIAL, FakeResource, Node, refusal, serving
 from tests.virtualtime import BACKEND
 from tests.waiting import until
 
@@ -98,16 +97,66 @@ async def test_a_device_that_is_only_sick_keeps_its_node(node: Node) -> None:
     async with serving(driver):
         await prepared(node, claim)
         await prepared(node, other)
-        node.resource.current_errors.append(NotReadyError("it is sick"))
+        node.resource.sick.add("a")
         node.resource.nodes["b"] = "/dev/other"
         offer(
             driver, a=Device("a", health=Health.unhealthy("hot")), b=Device("b", device_nodes=["/dev/other"])
         )
         await until(lambda: paths(node, other) == ["/dev/other"])
         assert paths(node, claim) == ["/dev/a"]
+        node.resource.sick.clear()
         node.resource.nodes["a"] = "/dev/third"
         offer(driver, a=Device("a"), b=Device("b", device_nodes=["/dev/other"]))
         await until(lambda: paths(node, claim) == ["/dev/third"])
+
+
+async def test_a_device_that_is_well_is_followed_beside_a_sick_one_of_its_claim(node: Node) -> None:
+    claim = node.claims.allocate("c", "a", "b")
+    driver = node.driver("a", "b")
+    async with serving(driver):
+        await prepared(node, claim)
+        node.resource.sick.add("a")
+        node.resource.nodes.update(a="/dev/third", b="/dev/other")
+        sick = Device("a", health=Health.unhealthy("hot"), device_nodes=["/dev/third"])
+        offer(driver, a=sick, b=Device("b", device_nodes=["/dev/other"]))
+        await until(lambda: paths(node, claim) == ["/dev/a", "/dev/other"])
+        node.resource.sick.clear()
+        offer(driver, a=Device("a"), b=Device("b", device_nodes=["/dev/other"]))
+        await until(lambda: paths(node, claim) == ["/dev/third", "/dev/other"])
+
+
+async def test_a_device_that_is_there_is_followed_beside_a_resource_that_has_gone(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    theirs = FakeResource("example.com/theirs")
+    node.resources[theirs.resource_name] = theirs
+    claim = node.claims.allocate("c", "b", "a")
+    driver = node.driver("a")
+    here = driver.offer.devices
+    driver.offer.replace({**here, "b": OfferedDevice(theirs.resource_name, Device("b"))})
+    async with serving(driver):
+        await prepared(node, claim)
+        del node.resources[theirs.resource_name]
+        node.resource.nodes["a"] = "/dev/other"
+        offer(driver, a=Device("a", device_nodes=["/dev/other"]))
+        await until(lambda: paths(node, claim) == ["/dev/other", "/dev/b"])
+    assert not [one for one in caplog.records if "cannot be refreshed" in one.message]
+
+
+async def test_what_one_request_cannot_say_holds_up_no_other(node: Node) -> None:
+    theirs = FakeResource("example.com/theirs", current_errors=[refusal()])
+    node.resources[theirs.resource_name] = theirs
+    claim = node.claims.allocate("c", "b", "a")
+    driver = node.driver("a")
+    here = driver.offer.devices
+    driver.offer.replace({**here, "b": OfferedDevice(theirs.resource_name, Device("b"))})
+    async with serving(driver):
+        await prepared(node, claim)
+        node.resource.nodes["a"] = theirs.nodes["b"] = "/dev/other"
+        changed = {"a": OfferedDevice(SERIAL, Device("a", device_nodes=["/dev/other"]))}
+        driver.offer.replace({**driver.offer.devices, **changed})
+        await until(lambda: paths(node, claim) == ["/dev/other", "/dev/b"])
+        await until(lambda: paths(node, claim) == ["/dev/other", "/dev/other"])
 
 
 async def test_a_file_that_cannot_be_refreshed_is_tried_again_and_told_of_once(
@@ -147,7 +196,7 @@ def response(name: str, count: int, at: str = "/dev") -> ContainerResponse:
 
 @given(
     counts=st.lists(st.integers(1, 3), min_size=1, max_size=3),
-    states=st.lists(st.sampled_from(("same", "moved", "gone", "more")), min_size=3, max_size=3),
+    states=st.lists(st.sampled_from(("same", "moved", "gone", "more", "sick")), min_size=3, max_size=3),
 )
 def test_only_paths_on_the_host_change_and_back_to_where_they_were(
     counts: list[int], states: list[str]
@@ -159,15 +208,16 @@ def test_only_paths_on_the_host_change_and_back_to_where_they_were(
             return None
         return response(name, count + (state == "more"), "/run" if state == "moved" else "/dev")
 
-    later = [now(states[i], f"d{i}", count) for i, count in enumerate(counts)]
-    current = current_spec(spec, use, later)
-    assert current_spec(current, use, later) == current
+    numbered = list(enumerate(zip(use.devices, counts, strict=True)))
+    later = {one: now(states[i], f"d{i}", count) for i, (one, count) in numbered if states[i] != "sick"}
+    current = current_spec(spec, later)
+    assert current_spec(current, later) == current
     for state, old, new in zip(states, spec.devices, current.devices, strict=False):
         assert (new.name, new.envs) == (old.name, old.envs)
         assert [(one.path, one.permissions) for one in new.nodes] == [
             (one.path, one.permissions) for one in old.nodes
         ]
-        roots = {"same": "/dev/d", "moved": "/run/d"}
+        roots = {"same": "/dev/d", "sick": "/dev/d", "moved": "/run/d"}
         assert all(one.host_path.startswith(roots.get(state, UNPLUGGED_PATH)) for one in new.nodes)
-    before = [now("same", f"d{i}", count) for i, count in enumerate(counts)]
-    assert current_spec(current, use, before) == spec
+    before = {one: now("same", f"d{i}", count) for i, (one, count) in numbered}
+    assert current_spec(current, before) == spec

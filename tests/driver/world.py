@@ -51,7 +51,11 @@ class FakeResource:
     current_errors: list[Exception] = field(default_factory=list)
     nodes: dict[str, str] = field(default_factory=dict)
     """The paths of those that are elsewhere than by their names."""
+    inside: str = "/dev/in-"
+    """What the paths in containers begin with."""
     unplugged: set[str] = field(default_factory=set)
+    sick: set[str] = field(default_factory=set)
+    """Those of which it is not known what containers get now."""
     may_go_on: asyncio.Event | None = None
     """Set it to let a call that was begun go on."""
 
@@ -66,17 +70,17 @@ class FakeResource:
             raise self.prepare_errors.pop(0)
         return [[self._response(id_) for id_ in ids] for ids in requests]
 
-    async def current(
-        self, requests: Sequence[Sequence[str]]
-    ) -> Sequence[Sequence[ContainerResponse | None]]:
+    async def current(self, device_ids: Sequence[str]) -> Mapping[str, ContainerResponse | None]:
         if self.current_errors:
             raise self.current_errors.pop(0)
-        return [
-            [self._response(id_) if id_ not in self.unplugged else None for id_ in ids] for ids in requests
-        ]
+        return {
+            id_: self._response(id_) if id_ not in self.unplugged else None
+            for id_ in device_ids
+            if id_ not in self.sick
+        }
 
     def _response(self, id_: str) -> ContainerResponse:
-        node = DeviceNode(self.nodes.get(id_, f"/dev/{id_}"), f"/dev/in-{id_}")
+        node = DeviceNode(self.nodes.get(id_, f"/dev/{id_}"), f"{self.inside}{id_}")
         return ContainerResponse(device_nodes=[node], envs={"ID": id_})
 
     async def release(self, device_ids: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ from devplug.devices import ContainerResponse, Device, DeviceNode, Health
 from devplug.dra.taints import Toleration
 from devplug.driver.node_driver import NodeDriver
 from devplug.driver.parameters import DeviceConfig
-from devplug.errors import NotReadyError, UnhealthyDeviceError
+from devplug.errors import UnhealthyDeviceError
 from devplug.plugin.claimed_plugin import ClaimedPlugin
 from devplug.plugin.contract import DevicePlugin
 from devplug.plugin.counters import PluginCounters
@@ -33,7 +33,7 @@ class Scanner(DevicePlugin):
 
 
 async def claimed(
-    plugin: Scanner,
+    plugin: DevicePlugin,
     folder: Path,
     *devices: Device,
     evicts: bool = False,
@@ -60,14 +60,36 @@ async def test_a_claim_gets_the_kernel_s_own_node_and_a_restart_the_one_of_then(
     plugin.link.unlink()
     plugin.link.symlink_to("/dev/full")
     given = DeviceNode("/dev/full", "/dev/scanner", "r")
-    assert await one.current([["a", "b"]]) == [[ContainerResponse(device_nodes=[given]), nothing]]
+    assert await one.current(["a", "b"]) == {"a": ContainerResponse(device_nodes=[given]), "b": nothing}
     assert plugin.prepared == ["a", "b"]
 
 
 async def test_where_a_sick_device_is_nobody_asks_its_code(short_dir: Path, tmp_path: Path) -> None:
-    one = await claimed(Scanner(tmp_path), short_dir, Device("a", health=Health.unhealthy("hot")))
-    with pytest.raises(NotReadyError, match="hot"):
-        await one.current([["a"]])
+    devices = Device("a", health=Health.unhealthy("hot")), Device("b")
+    one = await claimed(Scanner(tmp_path), short_dir, *devices)
+    assert await one.current(["a"]) == {}
+    assert await one.current(["a", "b"]) == {}, "what both get is one answer"
+
+
+async def test_devices_without_code_of_their_own_are_followed_one_by_one(
+    short_dir: Path, tmp_path: Path
+) -> None:
+    class Plain(DevicePlugin):
+        resource_name = Scanner.resource_name
+
+    link = tmp_path / "by-id"
+    link.symlink_to("/dev/zero")
+    a, b = Device("a", device_nodes=["/dev/null"]), Device("b", device_nodes=[DeviceNode(link, "/dev/b")])
+    given = {
+        "a": ContainerResponse(device_nodes=["/dev/null"]),
+        "b": ContainerResponse(device_nodes=[DeviceNode("/dev/zero", "/dev/b")]),
+    }
+    one = await claimed(Plain(), short_dir, a, b)
+    assert await one.prepare([["b", "a"]], [()]) == [[given["b"], given["a"]]]
+    assert await one.current(["a", "b"]) == given
+    sick = a.with_health(Health.unhealthy("hot"))
+    one = await claimed(Plain(), short_dir, a, b, later=[sick, b])
+    assert await one.current(["a", "b", "never"]) == {"b": given["b"]}
 
 
 @pytest.mark.parametrize(

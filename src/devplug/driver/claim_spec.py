@@ -33,7 +33,7 @@ from devplug.driver.claims import ClaimRefusedError
 from devplug.wire.dra import PreparedClaim, PreparedDevice
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from devplug.devices import ContainerResponse
 
@@ -103,22 +103,20 @@ def _cdi_device(name: str, response: ContainerResponse, owner: CdiOwner) -> CdiD
     )
 
 
-def current_spec(spec: CdiSpec, use: ClaimUse, responses: Sequence[ContainerResponse | None]) -> CdiSpec:
+def current_spec(spec: CdiSpec, responses: Mapping[DeviceUse, ContainerResponse | None]) -> CdiSpec:
     """Return the spec of a prepared claim with the paths on the host as they are now.
 
-    `responses` are what containers get now of each device, in order; None where it is not there. Where it
-    has another number of nodes than before, it counts as gone, too: which is which is not known. All else
-    stays as it was given: other containers of the pod have it.
+    `responses` are what containers get now of its devices; None where one is not there. Where it has another
+    number of nodes than before, it counts as gone, too: which is which is not known. One that is left out
+    stays as it was, and so does all else that was given: other containers of the pod have it.
     """
-    now = {
-        name: response
-        for device, response in zip(use.devices, responses, strict=True)
-        for name in device.cdi_names
-    }
-    return CdiSpec(
-        spec.kind,
-        tuple(_current_device(one, now[qualified_name(spec.kind, one.name)]) for one in spec.devices),
-    )
+    now = {name: response for device, response in responses.items() for name in device.cdi_names}
+
+    def current(one: CdiDevice) -> CdiDevice:
+        name = qualified_name(spec.kind, one.name)
+        return _current_device(one, now[name]) if name in now else one
+
+    return CdiSpec(spec.kind, tuple(map(current, spec.devices)))
 
 
 def _current_device(device: CdiDevice, response: ContainerResponse | None) -> CdiDevice:

@@ -55,13 +55,11 @@ class DriverResource(Protocol):
         again. Any other `AllocationError` refuses the claim, with its text.
         """
 
-    async def current(
-        self, requests: Sequence[Sequence[str]]
-    ) -> Sequence[Sequence[ContainerResponse | None]]:
-        """Return what containers get now of each device, as `prepare` does; None where it is not there.
+    async def current(self, device_ids: Sequence[str]) -> Mapping[str, ContainerResponse | None]:
+        """Return what containers get now of each device of a request; None where it is not there.
 
-        It is asked for claims that are prepared, and changes nothing. Raises `NotReadyError` where that is
-        not known now, and any other `AllocationError` where it cannot be.
+        One of which that is not known now is left out, as where it is sick. It is asked for claims that are
+        prepared, and changes nothing. Raises `AllocationError` where it cannot be known, to be asked again.
         """
 
     async def release(self, device_ids: Sequence[str]) -> None:
@@ -96,10 +94,10 @@ class Offer:
         self.changed = Notifier()
         """Notified when the devices change, and when a claim begins or ends to use some."""
 
-    def devices_of(self, names: Iterable[str]) -> Sequence[Device] | None:
-        """Return the devices of these names as they are now; None if one is not there."""
-        found = [self.devices.get(name) for name in names]
-        return [one.device for one in found if one is not None] if None not in found else None
+    def devices_of(self, names: Iterable[str]) -> Sequence[Device | None]:
+        """Return the devices of these names as they are now; None for each that is not offered."""
+        found = map(self.devices.get, names)
+        return [None if one is None else one.device for one in found]
 
     def replace(self, devices: Mapping[str, OfferedDevice]) -> None:
         """Offer exactly these devices from now on."""

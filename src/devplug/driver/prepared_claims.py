@@ -74,8 +74,9 @@ class PreparedClaims:
     def __init__(self, driver: str, folder: Path, cdi_folder: Path, boot: str) -> None:
         self.claims: dict[str, ClaimUse] = {}
         """By UID. Right while the lock is held; before that, as of the last time that it was."""
-        self.seen: dict[str, Sequence[Device] | None] = {}
-        """By UID: the devices as they were when the CDI file was last held against them."""
+        self.seen: dict[str, Sequence[Device | None]] = {}
+        """By UID: the devices as they were when the CDI file was last held against them; None for each that
+        was not offered."""
         self.asked_for: set[str] = set()
         """The UIDs of claims that the kubelet has had prepared since it came."""
         self._locks: dict[str, tuple[asyncio.Lock, list[None]]] = {}

@@ -3,26 +3,26 @@
 The kubelet has a claim prepared before a pod's first container starts, and not again while its sandbox lives
 (dra.md D14): a container that restarts has its CDI names looked up in the file as it is then. So a device
 that was plugged in again gets the paths of its new nodes there. One that is gone gets a path that leads
-nowhere: its old one may be another pod's device by now, and the container waits until its own is back.
+nowhere: its old one may be another pod's device by now, and the container waits until its own is back. Of
+one that is sick it is not known whether it still has its nodes: it keeps its paths until it is well.
 """
 
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from devplug.driver.claim_spec import current_spec
-from devplug.driver.claim_uses import asked
+from devplug.driver.claim_uses import by_request
 from devplug.driver.claims import ClaimRefusedError
-from devplug.errors import DevplugError, NotReadyError
+from devplug.errors import DevplugError
 from devplug.linux.notifier import within
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from devplug.devices import ContainerResponse
-    from devplug.driver.claim_uses import ClaimUse
+    from devplug.driver.claim_uses import ClaimUse, DeviceUse
     from devplug.driver.offer import DriverResource, Offer
     from devplug.driver.prepared_claims import PreparedClaims
 
@@ -51,7 +51,7 @@ class Refresher:
             is_current = True
             for use in list(self._store.claims.values()):
                 now = self._offer.devices_of(one.name for one in use.devices)
-                is_changed = now is not None and now != self._store.seen.get(use.uid)
+                is_changed = any(now) and now != self._store.seen.get(use.uid)
                 if is_changed and self._store.is_prepared(use):
                     is_current &= await self._refresh(use.uid)
             await within(None if is_current else RETRY_SECONDS, change.wait())
@@ -63,8 +63,7 @@ class Refresher:
                 use = self._store.claims.get(uid)
                 if use is not None and self._store.is_prepared(use):
                     now = self._offer.devices_of(one.name for one in use.devices)
-                    with suppress(NotReadyError):  # it is sick, and may have its nodes: the next change says
-                        await self._refresh_use(use)
+                    await self._refresh_use(use)
                     self._store.seen[uid] = now
         except (DevplugError, TimeoutError) as error:
             if self._logged.get(uid) != str(error):
@@ -81,18 +80,36 @@ class Refresher:
         spec = self._store.spec_of(use.uid)
         if spec is None:  # containers get nothing of it, or only what others wrote
             return
-        now = current_spec(spec, use, await asked(use, self._current))
-        if now == spec:
-            return
-        await self._store.publish(use, now)
-        logger.info(
-            "the CDI file of a claim was refreshed, as its devices have other nodes now",
-            extra={"claim": str(use), "claim_uid": use.uid, "devices": [one.name for one in use.devices]},
-        )
+        errors: list[DevplugError] = []
+        now = current_spec(spec, await self._responses(use, errors))
+        if now != spec:
+            await self._store.publish(use, now)
+            logger.info(
+                "the CDI file of a claim was refreshed, as its devices have other nodes now",
+                extra={"claim": str(use), "claim_uid": use.uid, "devices": [one.name for one in use.devices]},
+            )
+        if errors:
+            raise errors[0]
 
-    async def _current(
-        self, name: str, requests: Mapping[str, Sequence[str]]
-    ) -> Sequence[Sequence[ContainerResponse | None]]:
+    async def _responses(
+        self, use: ClaimUse, errors: list[DevplugError]
+    ) -> Mapping[DeviceUse, ContainerResponse | None]:
+        """Return what containers get now of the devices of which that is known; note errors."""
+        found: dict[DeviceUse, ContainerResponse | None] = {}
+        for name, requests in by_request(use.devices).items():
+            for request, ids in requests.items():
+                devices = [one for one in use.devices if (one.resource_name, one.request) == (name, request)]
+                if not any(one.name in self._offer.devices for one in devices):
+                    continue  # their resource has no list yet, or is served no more
+                try:
+                    answers = await self._current(name, ids)
+                except DevplugError as error:  # the other requests' devices are followed all the same
+                    errors.append(error)
+                else:
+                    found |= {one: answers[one.device_id] for one in devices if one.device_id in answers}
+        return found
+
+    async def _current(self, name: str, device_ids: Sequence[str]) -> Mapping[str, ContainerResponse | None]:
         if name not in self._resources:
             raise ClaimRefusedError(f"{name} is not served by this driver any more")
-        return await self._resources[name].current([*requests.values()])
+        return await self._resources[name].current(device_ids)

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import os
 import time
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -19,10 +20,11 @@ from devplug.devices import ContainerResponse, Device, DeviceNode, HealthState
 from devplug.dra.taints import NO_EXECUTE, Taint, is_kept_off
 from devplug.driver.device_entries import taint_of
 from devplug.errors import NotReadyError, UnhealthyDeviceError
+from devplug.plugin.contract import offers
 from devplug.plugin.service import PluginService
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from devplug.dra.taints import Toleration
     from devplug.driver.node_driver import NodeDriver
@@ -74,6 +76,8 @@ class ClaimedPlugin:
         """Since when the driver is registered, as a Unix time in seconds; None if it is not."""
         self._told: set[str] = set()
         """The annotations of which the log has said that they are left out."""
+        self._is_by_device = not offers(plugin, "allocate")
+        """Whether containers get each device's own nodes and nothing else, so that each has an entry."""
         self._plugin = plugin
         self._inventory = inventory
         self._driver = driver
@@ -154,9 +158,15 @@ class ClaimedPlugin:
         )
         self._tell_of_annotations(responses)
         return [
-            [_without_links(response), *([_NOTHING] * (len(ids) - 1))]
+            [self._of_device(id_) for id_ in ids]
+            if self._is_by_device
+            else [_without_links(response), *([_NOTHING] * (len(ids) - 1))]
             for ids, response in zip(requests, responses, strict=True)
         ]
+
+    def _of_device(self, device_id: str) -> ContainerResponse:
+        """Return what containers get of one device where that depends on no other."""
+        return _without_links(ContainerResponse.of(self._inventory.find([device_id])))
 
     def _is_tolerated(self, tolerations: Sequence[Toleration], device: Device) -> bool:
         """Whether these tolerate the taint that an unhealthy device has in its slice."""
@@ -174,19 +184,23 @@ class ClaimedPlugin:
                 extra={"resource_name": self.resource_name, "annotations": sorted(names)},
             )
 
-    async def current(
-        self, requests: Sequence[Sequence[str]]
-    ) -> Sequence[Sequence[ContainerResponse | None]]:
-        """Return what containers get now of the devices of each request; None where one is not there."""
-        return [[await self._current(ids), *([_NOTHING] * (len(ids) - 1))] for ids in requests]
+    async def current(self, device_ids: Sequence[str]) -> Mapping[str, ContainerResponse | None]:
+        """Return what containers get now of a request's devices; None where one is not there.
+
+        What belongs to all of them is known only where each is.
+        """
+        found: dict[str, ContainerResponse | None] = {}
+        for ids in [[id_] for id_ in device_ids] if self._is_by_device else [device_ids]:
+            if not self._inventory.snapshot.devices.keys() >= set(ids):
+                continue
+            with suppress(UnhealthyDeviceError, NotReadyError):  # it may have its nodes: the next list says
+                found |= {**dict.fromkeys(ids, _NOTHING), ids[0]: await self._current(ids)}
+        return found
 
     async def _current(self, device_ids: Sequence[str]) -> ContainerResponse | None:
         if isinstance(self._plugin, _WithNodes):
             return self._plugin.current([Device(id_) for id_ in device_ids])
-        try:
-            return _without_links(await self._service.allocate_again(device_ids))
-        except UnhealthyDeviceError as error:
-            raise NotReadyError(str(error)) from error
+        return _without_links(await self._service.allocate_again(device_ids))
 
     async def release(self, device_ids: Sequence[str]) -> None:
         """Have the plugin clean up devices that no claim uses any more."""
