@@ -17,7 +17,17 @@ from devplug.k8s.errors import ClusterError, RefusedError
 from devplug.kubelet.pods import PodPhase
 from devplug.wire.dra import PREPARE, UNPREPARE, ClaimName
 from devplug.wire.sockets import connected
-from tests.driver.world import DRIVER, NAMESPACE, SERIAL, Cluster, Node, events, refusal, serving
+from tests.driver.world import (
+    DRIVER,
+    NAMESPACE,
+    SERIAL,
+    Cluster,
+    FakeResource,
+    Node,
+    events,
+    refusal,
+    serving,
+)
 from tests.kubelet.dra_driver import pod, running
 from tests.virtualtime import now, on_virtual_time
 from tests.waiting import until
@@ -90,6 +100,29 @@ async def test_what_cannot_pass_is_refused_at_once(node: Node, error: Exception,
             assert text in answer[claim.uid].error
             assert "secret" not in answer[claim.uid].error
             assert not (await peer.call(PREPARE["v1.DRAPlugin"], [claim]))[claim.uid].error
+
+
+async def test_a_request_gets_the_devices_of_two_resources_with_one_id_as_two(node: Node) -> None:
+    """IDs tell the devices of one resource apart; a class may select those of several."""
+    theirs = FakeResource("example.com/theirs", nodes={"0": "/dev/theirs"}, inside="/dev/in-theirs-")
+    node.resources[theirs.resource_name] = theirs
+    claim = node.claims.allocate("c", "ours-0", "theirs-0")
+    driver = node.driver()
+    driver.offer.replace(
+        {
+            "ours-0": OfferedDevice(SERIAL, Device("0")),
+            "theirs-0": OfferedDevice(theirs.resource_name, Device("0")),
+        }
+    )
+    node.resource.nodes["0"] = "/dev/ours"
+    async with serving(driver):
+        await until(node.registration_socket().exists)
+        async with connected(node.socket()) as peer:
+            assert not (await peer.call(PREPARE["v1.DRAPlugin"], [claim]))[claim.uid].error
+        (name,) = node.cdi_names()
+        written = json.loads((node.cdi / name).read_text().partition("\n")[2])
+        nodes = [one["containerEdits"]["deviceNodes"][0] for one in written["devices"]]
+        assert [one["hostPath"] for one in nodes] == ["/dev/ours", "/dev/theirs"]
 
 
 async def test_a_resource_s_refusal_is_told_and_its_use_ends_with_the_unprepare(node: Node) -> None:

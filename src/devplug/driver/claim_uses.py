@@ -158,9 +158,9 @@ async def asked(
     ask: Callable[[str, Mapping[str, Sequence[str]]], Awaitable[Sequence[Sequence[Response]]]],
 ) -> Sequence[Response]:
     """Ask each resource of a claim for the devices of each request, by name; return the answers by device."""
-    found: dict[tuple[str, str], Response] = {}
+    found: dict[tuple[str, str, str], Response] = {}
     for name, requests in by_request(use.devices).items():
         answers = await ask(name, requests)
         for (request, ids), of_devices in zip(requests.items(), answers, strict=True):
-            found.update(zip(((request, id_) for id_ in ids), of_devices, strict=True))
-    return [found[device.request, device.device_id] for device in use.devices]
+            found.update(zip(((name, request, id_) for id_ in ids), of_devices, strict=True))
+    return [found[device.resource_name, device.request, device.device_id] for device in use.devices]
