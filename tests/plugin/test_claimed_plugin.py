@@ -117,6 +117,26 @@ async def test_a_sick_device_is_for_the_requests_that_tolerate_its_taint(
         await one.prepare([["b"], ["a"]], [tolerated, ()] if is_prepared else [(), tolerated])
 
 
+async def test_code_can_tell_a_sick_device_that_is_tolerated_and_refuse_it(short_dir: Path) -> None:
+    class Careful(Scanner):
+        async def prepare(self, devices: Sequence[Device], /) -> None:
+            self.prepared += [one.id for one in devices if one.health == Health.healthy()]
+
+        async def allocate(self, devices: Sequence[Device], /) -> ContainerResponse:
+            for one in devices:
+                if one.health != Health.healthy() and one.health.reason == "on fire":
+                    raise UnhealthyDeviceError("it burns", one)
+            return await super().allocate(devices)
+
+    plugin, anything = Careful(short_dir), [Toleration("", "Exists", "", "")]
+    ill, burning = (Device(id_, health=Health.unhealthy(why)) for id_, why in (("a", "hot"), ("b", "on fire")))
+    one = await claimed(plugin, short_dir, ill, burning, Device("c"))
+    await one.prepare([["a", "c"]], [anything])
+    assert plugin.prepared == ["c"]
+    with pytest.raises(UnhealthyDeviceError, match=r'device "b" is unhealthy \(it burns\)'):
+        await one.prepare([["b"]], [anything])
+
+
 async def test_a_device_that_has_left_the_list_is_for_nobody(short_dir: Path) -> None:
     one = await claimed(Scanner(short_dir), short_dir, Device("a"), later=[])
     with pytest.raises(UnhealthyDeviceError, match="gone"):

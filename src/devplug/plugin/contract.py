@@ -64,6 +64,10 @@ class DevicePlugin:
             May be a plain `def` too. It may be asked twice for the same devices, and its answer lasts for
             the container's life: no side effects. To refuse, raise `AllocationError` or
             `UnhealthyDeviceError`: the pod then fails for good, with that text in its status.
+
+            All devices are healthy, but for one case: with `dra` a claim may tolerate the taint of an
+            Unhealthy device, and gets it as it is. Then `device.health` is not `Health.healthy()`, and its
+            `reason` says why; so in `prepare` before it.
             """
             return ContainerResponse.of(devices)
 
