@@ -129,7 +129,9 @@ async def test_code_can_tell_a_sick_device_that_is_tolerated_and_refuse_it(short
             return await super().allocate(devices)
 
     plugin, anything = Careful(short_dir), [Toleration("", "Exists", "", "")]
-    ill, burning = (Device(id_, health=Health.unhealthy(why)) for id_, why in (("a", "hot"), ("b", "on fire")))
+    ill, burning = (
+        Device(id_, health=Health.unhealthy(why)) for id_, why in (("a", "hot"), ("b", "on fire"))
+    )
     one = await claimed(plugin, short_dir, ill, burning, Device("c"))
     await one.prepare([["a", "c"]], [anything])
     assert plugin.prepared == ["c"]

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from devplug.status import DeviceClaim
+from devplug.status import DeviceClaim, DriverStatus, ProcessStatus
 from devplug.testing.kubelet import SyncKubelet
 from tests.browser import Browser, browser, needs_chromium
 from tests.monitor.page.madeup import made_up
@@ -137,6 +137,22 @@ def test_a_claim_is_shown_with_its_request_and_for_how_long(chromium: Browser) -
 
 
 # ── by the keyboard ──
+
+
+def test_a_driver_stands_between_the_summary_and_the_boards(chromium: Browser) -> None:
+    well = DriverStatus(name="d.example.com", is_registered=True, slices=1, devices=2)
+    away = DriverStatus(name="e.example.com", is_registered=False, fault="it is away")
+    process = ProcessStatus(process=1, version="1", python="3", started_at=NOW, drivers=(well, away))
+    source = Source(node(resource(device("a")), processes=(process,)))
+    with made_up(source) as (url, _), watched(chromium, url) as page:
+        page.wait(tile("a"))
+        lines = "[...document.querySelectorAll('.drivers li')].map((one) => [one.innerText, one.className])"
+        assert page.value(lines) == [
+            ["DRA driver d.example.com registered; 2 devices in 1 slice; 0 claims", ""],
+            ["DRA driver e.example.com NOT registered; 0 devices in 0 slices; 0 claims: it is away", "bad"],
+        ]
+        order = "[...document.querySelector('.node').children].map((one) => one.classList[0])"
+        assert page.value(order)[2:5] == ["resources", "drivers", "boards"]
 
 
 def test_all_can_be_done_by_the_keyboard(chromium: Browser) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from html import escape
 from html.parser import HTMLParser
 from importlib import resources
 
@@ -13,7 +14,7 @@ from devplug.monitor.history import History
 from devplug.monitor.node_view import UNANSWERED
 from devplug.monitor.page.markup import page
 from devplug.monitor.page.view import state
-from devplug.status import Holder
+from devplug.status import DriverStatus, Holder, ProcessStatus
 from tests.monitor.page.nodes import EVIL, NOW, READER, device, held, node, resource, sick
 
 FRAME = resources.files("devplug.monitor.page").joinpath("static/page.html").read_text()
@@ -57,6 +58,14 @@ def test_the_tables_say_what_the_page_says() -> None:
     assert cells[:5] == ["example.com/port", "2", "1", "1", "registered"]
     assert cells[5:12] == ["1", "example.com/port", "b", "Unhealthy", "-", "-", "link down"]
     assert cells[12:] == ["-", "example.com/port", "a", "Healthy", "1m", "lab/meter-0 (reader)", "-"]
+
+
+def test_a_driver_is_told_of_without_scripts_and_as_text() -> None:
+    driver = DriverStatus(name=EVIL, is_registered=False)
+    process = ProcessStatus(process=1, version="1", python="3", started_at=NOW, drivers=(driver,))
+    history = History().after(node(processes=(process,)))
+    text = page(FRAME, state([*history.latest], history, NOW, began_at=NOW))
+    assert f"<p>DRA driver {escape(EVIL)} NOT registered; 0 devices in 0 slices; 0 claims</p>" in text
 
 
 def test_replicas_stand_in_brackets_and_what_waits_for_devices_is_no_trouble() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from devplug.monitor.history import History
 from devplug.monitor.page.state import State, Tile
@@ -14,6 +15,7 @@ from devplug.monitor.page.view import details, natural, state
 from devplug.status import (
     ConfigStatus,
     DeviceClaim,
+    DriverStatus,
     Holder,
     NodeStatus,
     PodResourcesStatus,
@@ -264,6 +266,25 @@ def test_details_name_the_claims_of_a_device_and_since_when() -> None:
     assert told["members"][0]["claims"] == [
         {"text": "claim lab/port, request r, device x-1", "since": NOW - 9},
         {"text": "claim lab/other", "since": None},
+    ]
+
+
+def test_a_driver_is_told_of_as_status_tells_of_it() -> None:
+    driver = DriverStatus(name="d.example.com", is_registered=True, slices=1, devices=2, claims=1)
+    stale = replace(driver, name="e.example.com", stale_since=NOW - 41)
+    away = replace(driver, name="f.example.com", is_registered=False, fault="no\nkubelet")
+    process = ProcessStatus(process=1, version="1", python="3", started_at=NOW, drivers=(driver, stale, away))
+    (seen,) = shown(node(processes=(process,)))["nodes"]
+    assert seen["drivers"] == [
+        {"text": "DRA driver d.example.com registered; 2 devices in 1 slice; 1 claim", "is_well": True},
+        {
+            "text": "DRA driver e.example.com registered; 2 devices in 1 slice, STALE for 41s; 1 claim",
+            "is_well": False,
+        },
+        {
+            "text": "DRA driver f.example.com NOT registered; 2 devices in 1 slice; 1 claim: no kubelet",
+            "is_well": False,
+        },
     ]
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Final
 
+from devplug.monitor.words import age
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
@@ -38,7 +40,7 @@ def _all(state: State) -> Iterator[str]:
             ("Ago", "Node", "What", "Resource", "Device", "More"),
             (
                 (
-                    _age(state["at"], change["at"]),
+                    age(state["at"], change["at"]),
                     change["node"],
                     change["kind"],
                     change["resource"],
@@ -67,6 +69,8 @@ def _node(node: NodeView, now: float) -> Iterator[str]:
             for one in node["resources"]
         ),
     )
+    for driver in node["drivers"]:
+        yield f"<p>{escape(driver['text'])}</p>"
     yield from _table(
         ("NUMA", "Resource", "Device", "Health", "Since", "Held by", "Why"),
         (
@@ -75,7 +79,7 @@ def _node(node: NodeView, now: float) -> Iterator[str]:
                 tile["resource"],
                 _device(tile),
                 tile["health"],
-                "" if tile["since"] is None else _age(now, tile["since"]),
+                "" if tile["since"] is None else age(now, tile["since"]),
                 _held_by(tile),
                 tile["reason"],
             )
@@ -124,7 +128,7 @@ def _registered(resource: Resource, now: float) -> str:
         return "waits for its first device"
     since = resource["registered_at"]
     word = "registered for claims" if resource["driver"] else "registered"
-    return word if since is None else f"{word} {_age(now, since)} ago"
+    return word if since is None else f"{word} {age(now, since)} ago"
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
@@ -134,11 +138,3 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]
     for row in rows:
         yield f"<tr>{''.join(f'<td>{escape(cell or _NOTHING)}</td>' for cell in row)}</tr>"
     yield "</tbody></table>"
-
-
-def _age(now: float, since: float) -> str:
-    seconds = max(0, int(now - since))
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
-        if seconds >= size:
-            return f"{seconds // size}{unit}"
-    return f"{seconds}s"

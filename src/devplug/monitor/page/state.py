@@ -9,6 +9,7 @@ __all__ = [
     "ChangeLine",
     "ClaimUse",
     "Details",
+    "Driver",
     "Member",
     "NodeView",
     "Process",
@@ -94,6 +95,14 @@ class Process(TypedDict):
     problems: list[str]
 
 
+class Driver(TypedDict):
+    """A DRA driver of ours."""
+
+    text: str
+    """As `devplug status` says it."""
+    is_well: bool
+
+
 class NodeView(TypedDict):
     """One node."""
 
@@ -104,6 +113,7 @@ class NodeView(TypedDict):
     unhealthy: int
     held: int
     resources: list[Resource]
+    drivers: list[Driver]
     boards: list[Board]
     processes: list[Process]
     problems: list[str]

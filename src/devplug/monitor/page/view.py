@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from devplug.errors import one_line
 from devplug.monitor.history import WINDOW_SECONDS, slots
+from devplug.monitor.words import driver_sentence, is_stale
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
         ChangeLine,
         ClaimUse,
         Details,
+        Driver,
         Member,
         NodeView,
         Process,
@@ -28,7 +30,15 @@ if TYPE_CHECKING:
         Tile,
         TileGroup,
     )
-    from devplug.status import DeviceClaim, DeviceStatus, Holder, NodeStatus, ProcessStatus, ResourceStatus
+    from devplug.status import (
+        DeviceClaim,
+        DeviceStatus,
+        DriverStatus,
+        Holder,
+        NodeStatus,
+        ProcessStatus,
+        ResourceStatus,
+    )
 
 __all__ = ["CHANGES_SHOWN", "TILES_LIMIT", "details", "natural", "state"]
 
@@ -232,6 +242,7 @@ def _node(node: NodeStatus, history: History, now: float, limit: int, wanted: st
         "unhealthy": len(devices) - healthy,
         "held": sum(device.is_held for device in devices),
         "resources": [_resource(one, len(found.get(one.name, ()))) for one in node.resources],
+        "drivers": [_driver(one, now) for process in node.processes for one in process.drivers],
         "boards": made,
         "processes": [_process(one) for one in node.processes],
         "problems": _lines([*node.problems, *_takeovers(node)]),
@@ -261,6 +272,13 @@ def _resource(resource: ResourceStatus, found: int) -> Resource:
         "is_retired": resource.is_retired,
         "is_ours": resource.process is not None,
         "driver": resource.driver,
+    }
+
+
+def _driver(driver: DriverStatus, now: float) -> Driver:
+    return {
+        "text": one_line(driver_sentence(driver, now), TEXT_LIMIT_BYTES),
+        "is_well": driver.is_registered and not driver.fault and not is_stale(driver, now),
     }
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from devplug.cli.status.views.text import Cell, Tone, age, holders, many, printable
+from devplug.cli.status.views.text import Cell, Tone, age, holders, printable
 from devplug.errors import one_line
 from devplug.monitor.node_view import UNKNOWN
+from devplug.monitor.words import driver_sentence, is_stale
 from devplug.status import PodResourcesStatus
 
 if TYPE_CHECKING:
@@ -17,10 +18,6 @@ if TYPE_CHECKING:
     from devplug.status import DeviceStatus, DriverStatus, NodeStatus, ProcessStatus
 
 __all__ = ["answers", "closing", "daemon_state", "essence", "kubelet_state", "problems_of"]
-
-
-STALE_SECONDS: Final = 10.0
-"""How long slices may be behind before it is said: each change takes a moment."""
 
 
 def answers(node: NodeStatus) -> bool:
@@ -127,19 +124,8 @@ def _closing(node: NodeStatus, now: float, folder: str) -> Iterator[Cell]:
 
 
 def _driver(driver: DriverStatus, now: float) -> Cell:
-    name = f"DRA driver {printable(driver.name)}"
-    kubelet = f" ({driver.kubelet_api})" if driver.kubelet_api else ""
-    said = f"{name} registered{kubelet}" if driver.is_registered else f"{name} NOT registered"
-    said += f"; {many(driver.devices, 'device')} in {many(driver.slices, 'slice')}"
-    if driver.generation is not None:
-        said += f", generation {driver.generation}"
-    is_stale = driver.stale_since is not None and now >= driver.stale_since + STALE_SECONDS
-    if is_stale:
-        said += f", STALE for {age(now, driver.stale_since)}"
-    said += f"; {many(driver.claims, 'claim')}"
-    if driver.fault:
-        return Cell(f"{said}: {one_line(driver.fault)}", Tone.BAD)
-    return Cell(said, Tone.WARN if is_stale else Tone.PLAIN)
+    tone = Tone.BAD if driver.fault else Tone.WARN if is_stale(driver, now) else Tone.PLAIN
+    return Cell(driver_sentence(driver, now), tone)
 
 
 def _process(process: ProcessStatus, now: float, *, is_one_of_many: bool) -> Iterator[Cell]:

@@ -19,10 +19,10 @@ from devplug.cli.status.views.text import (
     clock,
     cut,
     holders,
-    many,
     printable,
     widths,
 )
+from devplug.monitor.words import many
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

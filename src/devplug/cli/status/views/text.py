@@ -15,6 +15,7 @@ from rich.cells import cell_len, set_cell_size
 
 from devplug.errors import one_line
 from devplug.k8s.times import stamp_at
+from devplug.monitor.words import age as age_since
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -40,7 +41,6 @@ __all__ = [
     "kubelet",
     "laid_out",
     "left",
-    "many",
     "numa",
     "plain",
     "printable",
@@ -111,11 +111,7 @@ def age(now: float, since: float | None) -> str:
     """Return how long ago a Unix time was, in its largest unit; `-` for None. A clock may have gone back."""
     if since is None:
         return NOTHING
-    seconds = max(0, int(now - since))
-    for unit, word in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "m")):
-        if seconds >= unit:
-            return f"{seconds // unit}{word}"
-    return f"{seconds}s"
+    return age_since(now, since)
 
 
 def clock(at: float) -> str:
@@ -210,11 +206,6 @@ def why_unhealthy(device: DeviceStatus, now: float) -> str:
     if device.leaves_at is not None:
         said.append(f"leaves the list in {left(device.leaves_at - now)} unless it comes back")
     return "; ".join(said)
-
-
-def many(number: int, word: str) -> str:
-    """Return a number of things: `1 slice`, `2 slices`."""
-    return f"{number} {word}{'' if number == 1 else 's'}"
 
 
 def capacity(resource: ResourceStatus) -> str:

@@ -37,6 +37,7 @@ function updateNode(section, node, onOpen) {
         { part: "title", node: pick(node, ["name", "healthy", "unhealthy", "held"]) },
         { part: "troubles", texts: troubles(node) },
         { part: "resources", rows: node.resources },
+        { part: "drivers", drivers: node.drivers },
         { part: "boards", boards: node.boards },
         { part: "rest", hidden: node.hidden, isEmpty: node.boards.length === 0, resources: node.resources.length },
         { part: "processes", processes: node.processes },
@@ -89,6 +90,12 @@ const makers = {
       texts.map((text) => h("li", {}, text)),
     ),
   resources: ({ rows }) => resourceTable(rows),
+  drivers: ({ drivers }) =>
+    h(
+      "ul",
+      { class: "drivers", "aria-label": "DRA drivers", hidden: drivers.length === 0 },
+      drivers.map((one) => h("li", { class: one.is_well ? "" : "bad" }, one.text)),
+    ),
   boards: ({ boards }, name, onOpen) => updateBoards(h("div", { class: "boards" }), boards, name, onOpen),
   rest: ({ hidden, isEmpty, resources }) =>
     h(
