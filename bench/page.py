@@ -102,6 +102,7 @@ claim has one of eight devices. Before each prepare the same claim is read by a 
 open connection: what the driver takes beyond that is its own. The state file and its folder are synced to the
 disk in each prepare and in each unprepare; CDI files are in memory, as on a node, and in one column the state
 is, too. Of the publication of many devices the API server takes most of the time.
+The API server here speaks plain HTTP; TLS takes 2.3 MB more of the daemon's memory.
 """
 
 # ── claims ──

@@ -11,6 +11,7 @@ from devplug.conformance.dra.claims import claim_object, result_of
 from devplug.conformance.dra.slice_rules import Device
 from devplug.driver.claim_log import claims_in
 from devplug.driver.claim_spec import read_file
+from devplug.driver.node_driver import TURNS_NAME
 from devplug.driver.prepared_claims import LOCK_NAME, STATE_NAME
 from devplug.k8s.errors import NotThereError
 from devplug.wire.dra import ClaimName
@@ -95,7 +96,7 @@ class NodeFiles:
         """Return what is there that no driver without claims has: files of claims, and half of files."""
         found = [path.name for path in self._files(self.cdi)]
         for path in self._files(self.folder):
-            is_of_claims = path.name not in {STATE_NAME, LOCK_NAME} and not path.is_socket()
+            is_of_claims = path.name not in {STATE_NAME, LOCK_NAME, TURNS_NAME} and not path.is_socket()
             found += [path.name] if is_of_claims else []
         return sorted([*found, *self.in_use()])
 

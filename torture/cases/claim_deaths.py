@@ -104,15 +104,13 @@ class _Resource:
         self, requests: Sequence[Sequence[str]], _: object
     ) -> Sequence[Sequence[ContainerResponse]]:
         self._note("+", [id_ for ids in requests for id_ in ids])
-        return await self.current(requests)
+        return [[*(await self.current(ids)).values()] for ids in requests]
 
     async def release(self, device_ids: Sequence[str]) -> None:
         self._note("-", device_ids)
 
-    async def current(self, requests: Sequence[Sequence[str]]) -> Sequence[Sequence[ContainerResponse]]:
-        return [
-            [ContainerResponse(device_nodes=[DeviceNode(f"/dev/{one}")]) for one in ids] for ids in requests
-        ]
+    async def current(self, device_ids: Sequence[str]) -> Mapping[str, ContainerResponse]:
+        return {one: ContainerResponse(device_nodes=[DeviceNode(f"/dev/{one}")]) for one in device_ids}
 
     def _note(self, sign: str, ids: Sequence[str]) -> None:
         with open(self._journal, "ab", buffering=0) as file:

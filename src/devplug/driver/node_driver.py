@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from devplug.k8s.objects import Object
     from devplug.status import DeviceClaim, DriverStatus
 
-__all__ = ["ClusterClaims", "NodeDriver"]
+__all__ = ["TURNS_NAME", "ClusterClaims", "NodeDriver"]
 
 READER_RIGHTS: Final = "get resourceclaims"
 
