@@ -11,6 +11,7 @@ from typing import Any
 
 from devplug.k8s.account import Account, chosen_account
 from devplug.k8s.objects import Object, maps
+from devplug.sandbox.api.kinds import BETAS
 from devplug.sandbox.registry import NODES, RESOURCE_SLICES, Registry
 from devplug.sandbox.server.listener import ApiServer
 from tests.sandbox.server.beds import TOKEN, no_control, no_logs, no_metrics, registry_of_test
@@ -30,7 +31,7 @@ class Cluster:
         self.tasks = tasks
         self.registry: Registry = registry_of_test()
         self.version = "v1"
-        """The only version of resource.k8s.io that is served. Before v1, devices have the level `basic`."""
+        """The only version of resource.k8s.io that is served."""
         self.dropped: tuple[str, ...] = ()
         """The fields of devices that the server does not know."""
         self.expired_watches = 0
@@ -85,6 +86,7 @@ class Cluster:
             control=no_control,
             token=TOKEN,
             port=self._port,
+            betas=BETAS,
             around=lambda app: _Old(self, app),
         )
         api.listen()
@@ -109,7 +111,7 @@ class _Old:
         """The addresses of those who have asked for DRA."""
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
-        start, group, rest = scope["path"].partition("/apis/resource.k8s.io/")
+        _, group, rest = scope["path"].partition("/apis/resource.k8s.io/")
         if not group:
             is_hidden = self._cluster.hides_labels and scope["client"] not in self._drivers
             if is_hidden and "/api/v1/nodes" in scope["path"]:
@@ -118,8 +120,7 @@ class _Old:
                 await self._app(scope, receive, send)
             return
         self._drivers.add(scope["client"])
-        version, _, rest = rest.partition("/")
-        if version != self._cluster.version:
+        if rest.partition("/")[0] != self._cluster.version:
             await _answer(send, 404, "the server could not find the requested resource")
             return
         is_watch = "watch=true" in scope["query_string"].decode()
@@ -135,18 +136,16 @@ class _Old:
         if (refusal := self._cluster.refuse(method)) is not None:
             await _answer(send, refusal[0], "refused by the test", refusal[1])
             return
-        path = f"{start}{group}v1/{rest}"
-        scope = {**scope, "path": path, "raw_path": path.encode()}
         if scope["method"] in {"POST", "PUT", "DELETE"}:
             self._cluster.writes.append(scope["method"])
             act, self._cluster.before_write = self._cluster.before_write, lambda: None
             act()
             await self._permitted()
         if scope["method"] in {"POST", "PUT"}:
-            body = json.dumps(self._of_today(json.loads(await _body(receive)))).encode()
+            body = json.dumps(self._without_dropped(json.loads(await _body(receive)))).encode()
             kept = [one for one in scope["headers"] if one[0] != b"content-length"]
-            scope["headers"] = [*kept, (b"content-length", str(len(body)).encode())]
-            await self._app(scope, _once(body, receive), send)
+            headers = [*kept, (b"content-length", str(len(body)).encode())]
+            await self._app({**scope, "headers": headers}, _once(body, receive), send)
             return
         await self._app(scope, receive, send)
 
@@ -156,21 +155,20 @@ class _Old:
             await self._cluster.permits.acquire()
             self._cluster.waiting -= 1
 
-    def _of_today(self, written: Object) -> Object:
+    def _without_dropped(self, written: Object) -> Object:
+        """Return a slice of v1 without the fields that the server does not know."""
+        if not self._cluster.dropped:
+            return written
         devices = []
         for one in maps(written, "spec", "devices"):
-            content: Any = one
-            if self._cluster.version == "v1beta1":
-                assert {*one} == {"name", "basic"}
-                content = {"name": one["name"], **content["basic"]}
-            kept = {key: value for key, value in content.items() if key not in self._cluster.dropped}
+            kept: Any = {key: value for key, value in one.items() if key not in self._cluster.dropped}
             if "allowMultipleAllocations" in self._cluster.dropped and "capacity" in kept:
                 kept["capacity"] = {key: {"value": one["value"]} for key, one in kept["capacity"].items()}
             devices.append(kept)
         spec: Any = written["spec"]
         if "devices" in spec:
             spec = {**spec, "devices": devices}
-        return {**written, "apiVersion": "resource.k8s.io/v1", "spec": spec}
+        return {**written, "spec": spec}
 
 
 async def _body(receive: Receive) -> bytes:

@@ -49,7 +49,7 @@ class Store:
         self.version = 0
 
     def stored(self) -> list[StoredSlice]:
-        return [StoredSlice.of(one) for one in self.objects.values()]
+        return [StoredSlice.of(one, "v1") for one in self.objects.values()]
 
     def apply(self, write: Write) -> None:
         old = self.objects.get(write.name)
@@ -295,8 +295,8 @@ def test_v1beta1_has_all_but_the_name_one_level_deeper() -> None:
     content = content_of(made, POOL, "v1beta1")
     (old,) = maps(content, "spec", "devices")
     assert {*old} == {"name", "basic"}
-    assert StoredSlice.of(content).devices == made.devices
-    assert StoredSlice.of(content_of(made, POOL, "v1")).devices == made.devices
+    assert StoredSlice.of(content, "v1beta1").devices == made.devices
+    assert StoredSlice.of(content_of(made, POOL, "v1"), "v1").devices == made.devices
 
 
 def test_the_node_owns_the_slice() -> None:

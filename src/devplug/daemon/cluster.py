@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from devplug.daemon.placement import claimed_twice
+from devplug.dra.versions import API_VERSIONS
 from devplug.errors import quoted
 from devplug.k8s.account import ACCOUNT_FOLDER, KUBECONFIG_VARIABLE, mounted_account
 from devplug.k8s.client import NODES, Retries, connected, device_classes
@@ -39,9 +40,6 @@ logger = logging.getLogger(__name__)
 
 WATCH_SECONDS: Final = 300
 """How long one watch lasts before it is started again, as its connection may be dead without a sign."""
-
-DEVICE_CLASS_VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
-"""Versions of resource.k8s.io whose DeviceClasses can have an extendedResourceName, newest first."""
 
 _NODE_RIGHTS: Final = "get, list and watch nodes"
 _CLASS_RIGHTS: Final = "list deviceclasses"
@@ -126,7 +124,7 @@ async def extended_resource_names(*, account: Path = ACCOUNT_FOLDER) -> frozense
     Raises `ClusterError` if the API server gives no usable answer.
     """
     async with _connected(account, _CLASS_RIGHTS) as server:
-        for version in DEVICE_CLASS_VERSIONS:
+        for version in API_VERSIONS:
             try:
                 classes = await server.list(
                     device_classes(version),

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from devplug.dra.versions import API_VERSIONS
 from devplug.k8s.client import resource_slices
 from devplug.k8s.errors import NotThereError
 
 if TYPE_CHECKING:
     from devplug.k8s.client import ApiServer
 
-__all__ = ["API_VERSIONS", "served_version"]
-
-API_VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
-"""Those that a driver can use, newest first; they came with Kubernetes 1.34, 1.33 and 1.32."""
+__all__ = ["served_version"]
 
 _NO_SLICE: Final = {"metadata.name": "none"}
 """So that the answer is short: whether there is one of that name does not matter."""

@@ -51,7 +51,7 @@ class KeptFields:
             content = content_of(Write("create", name, 1, 1, (example,)), pool, version)
             try:
                 made = await server.create_dry_run(resource_slices(version), content, rights=self._rights)
-                self._are_kept[field] = not lost_fields([example], StoredSlice.of(made).devices)
+                self._are_kept[field] = not lost_fields([example], StoredSlice.of(made, version).devices)
             except InvalidError:  # before 1.35 counter sets were in the slice of their devices
                 self._are_kept[field] = False
             if not self._are_kept[field]:

@@ -39,12 +39,11 @@ from devplug.linux.notifier import Notifier, within
 from devplug.pace import Pace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Container, Mapping, Sequence
 
     from devplug.devices import Device
     from devplug.k8s.account import Account
     from devplug.k8s.client import ApiServer
-    from devplug.k8s.objects import Object
 
 __all__ = ["PUBLISHER_RIGHTS", "Publisher"]
 
@@ -170,7 +169,7 @@ class Publisher:
         await self._find_owner(server)
         slices, mine = resource_slices(version), self._mine
         found, since = await server.list_to_watch(slices, fields=mine, rights=PUBLISHER_RIGHTS)
-        self._take_list(found)
+        self._take_list([StoredSlice.of(one, version) for one in found])
         self._fields.forget()
         if version != self.status.version:
             self._set_status(replace(self.status, version=version))
@@ -229,7 +228,8 @@ class Publisher:
             async with aclosing(changes):
                 async for change, found in changes:
                     prove()
-                    if not self._stored.take_change(StoredSlice.of(found), is_deleted=change == "DELETED"):
+                    one = StoredSlice.of(found, version)
+                    if not self._stored.take_change(one, is_deleted=change == "DELETED"):
                         continue
                     if change == "DELETED":  # with its Node, maybe, of which the next one has another UID
                         self._pool = replace(self._pool, node_uid="")
@@ -246,8 +246,7 @@ class Publisher:
 
     # ── what is stored ──
 
-    def _take_list(self, found: Iterable[Object]) -> None:
-        slices = [*map(StoredSlice.of, found)]
+    def _take_list(self, slices: Collection[StoredSlice]) -> None:
         self._stored.take_list(slices)
         for one in slices:
             self._entries.learn_taints(one.devices)
@@ -336,7 +335,7 @@ class Publisher:
         except NotThereError:
             self._stored.take_absence(write.name)
             return
-        stored = StoredSlice.of(made)
+        stored = StoredSlice.of(made, version)
         self._note_lost(lost_fields(write.devices, stored.devices))
         self._stored.take_written(replace(stored, devices=write.devices, counter_sets=write.counter_sets))
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
+from devplug.dra.versions import from_v1, to_v1
 from devplug.driver.device_names import slice_name
 from devplug.k8s.objects import Object, fields, maps, text, whole
 
@@ -53,9 +54,6 @@ COUNTER_SETS_LIMIT: Final = 8
 
 SPARE_FACTOR: Final = 2
 """A pool has at most so many times the slices that it needs: those that lose their devices stay, empty."""
-
-BEFORE_V1BETA2: Final = "v1beta1"
-"""The version in which the fields of a device but its name are one level deeper, in `basic`."""
 
 Devices: TypeAlias = "tuple[Object, ...]"
 Content: TypeAlias = "tuple[Devices, Devices]"
@@ -89,9 +87,9 @@ class StoredSlice(Struct, frozen=True):
     """Whether it has what this driver never writes."""
 
     @classmethod
-    def of(cls, found: Object) -> StoredSlice:
-        """Read a ResourceSlice of any version."""
-        spec = fields(found, "spec")
+    def of(cls, found: Object, version: str) -> StoredSlice:
+        """Read a ResourceSlice of a version."""
+        spec = fields(to_v1("ResourceSlice", found, version), "spec")
         return cls(
             text(found, "metadata", "name"),
             text(found, "metadata", "uid"),
@@ -100,7 +98,7 @@ class StoredSlice(Struct, frozen=True):
             text(spec, "pool", "name"),
             whole(spec, "pool", "generation"),
             whole(spec, "pool", "resourceSliceCount"),
-            tuple(_flat(one) for one in maps(spec, "devices")),
+            tuple(maps(spec, "devices")),
             tuple(maps(spec, "sharedCounters")),
             bool(spec.get("perDeviceNodeSelection")),
         )
@@ -189,8 +187,8 @@ def content_of(write: Write, pool: Pool, version: str) -> Object:
     if write.counter_sets:
         spec["sharedCounters"] = list(write.counter_sets)
     else:
-        spec["devices"] = [_deep(one) if version == BEFORE_V1BETA2 else one for one in write.devices]
-    return {"metadata": metadata, "spec": spec}
+        spec["devices"] = list(write.devices)
+    return from_v1("ResourceSlice", {"metadata": metadata, "spec": spec}, version)
 
 
 def lost_fields(written: Sequence[Object], stored: Sequence[Object]) -> set[str]:
@@ -343,12 +341,3 @@ def _is_narrow(device: Object) -> bool:
 
 def _by_name(sets: Iterable[Object]) -> dict[str, Object]:
     return {text(one, "name"): one for one in sets}
-
-
-def _flat(device: Object) -> Object:
-    """Return a device of any version in the form of v1."""
-    return {"name": device.get("name"), **fields(device, "basic")} if "basic" in device else device
-
-
-def _deep(device: Object) -> Object:
-    return {"name": device["name"], "basic": {key: one for key, one in device.items() if key != "name"}}

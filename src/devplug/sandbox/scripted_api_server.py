@@ -1,6 +1,7 @@
 """An API server alone, without nodes or controllers, that can misbehave and notes what is asked of it.
 
-For whoever tries a client of the API: `devplug verify --dra` judges DRA drivers with it.
+For whoever tries a client of the API: `devplug verify --dra` judges DRA drivers with it. The older versions
+of resource.k8s.io are served too, for drivers that know no v1.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs
 
+from devplug.dra.versions import from_v1, to_v1
 from devplug.k8s.objects import Object, maps, text, with_part
 from devplug.linux.notifier import Notifier, within
-from devplug.sandbox.api.kinds import known
+from devplug.sandbox.api.kinds import BETAS, known
 from devplug.sandbox.registry import NAMESPACES, NODES, RESOURCE_SLICES, Registry
 from devplug.sandbox.server.listener import ApiServer
 
@@ -92,6 +94,7 @@ class ScriptedApiServer:
             control=_no_control,
             token=self._token,
             port=self._port,
+            betas=BETAS,
             around=self._around,
         )
         server.listen()
@@ -184,7 +187,7 @@ class ScriptedApiServer:
             if self.refuse_code:
                 await _refuse(self.refuse_code, noted)
             elif self.dropped and scope["method"] in {"POST", "PUT"} and "/resourceslices" in path:
-                body = _without(self.dropped, await _body(receive))
+                body = _without(self.dropped, path.split("/")[3], await _body(receive))
                 await app(_of_length(scope, len(body)), _once(body, receive), noted)
             else:
                 await app(scope, receive, noted)
@@ -225,14 +228,15 @@ async def _body(receive: Receive) -> bytes:
     return content
 
 
-def _without(dropped: Sequence[str], body: bytes) -> bytes:
-    """Return a slice's text without these fields of its devices."""
-    written = json.loads(body)
+def _without(dropped: Sequence[str], version: str, body: bytes) -> bytes:
+    """Return the text of a slice of that version without these fields of its devices."""
+    written = to_v1("ResourceSlice", json.loads(body), version)
     devices = [
         {key: value for key, value in one.items() if key not in dropped}
         for one in maps(written, "spec", "devices")
     ]
-    return json.dumps(with_part(written, devices, "spec", "devices")).encode()
+    kept = with_part(written, devices, "spec", "devices")
+    return json.dumps(from_v1("ResourceSlice", kept, version)).encode()
 
 
 def _of_length(scope: Scope, length: int) -> Scope:

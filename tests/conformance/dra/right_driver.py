@@ -33,8 +33,6 @@ from devplug.wire.sockets import Binding, Listener, stream, unary
 from devplug.wire.values import PluginInfo, RegistrationStatus
 from tests.conformance.dra.http import Api, StatusError
 
-SLICES = "/apis/resource.k8s.io/v1/resourceslices"
-CLAIMS = "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims/{}"
 NAME_LIMIT = 253
 
 
@@ -57,8 +55,12 @@ class RightDriver:
     report_seconds = 0.3
     """After which time health is reported again."""
 
-    def __init__(self, place: DriverPlace) -> None:
+    def __init__(self, place: DriverPlace, api_version: str = "v1") -> None:
+        """Speak this version of resource.k8s.io, and no other."""
         self.place = place
+        self.api_version = api_version
+        self.slices = f"/apis/resource.k8s.io/{api_version}/resourceslices"
+        self.claims = f"/apis/resource.k8s.io/{api_version}/namespaces/{{}}/resourceclaims/{{}}"
         self.api = Api(place.kubeconfig)
         self.stopping = asyncio.Event()
         self.folder = place.root / "plugins" / self.name
@@ -150,9 +152,14 @@ class RightDriver:
                 "driver": self.name,
                 "nodeName": self.place.node_name,
                 "pool": {"name": self.pool(), "generation": 1, "resourceSliceCount": 1},
-                "devices": self.devices(),
+                "devices": [self.written(one) for one in self.devices()],
             }
         ]
+
+    def written(self, device: dict[str, Any]) -> dict[str, Any]:
+        if self.api_version != "v1beta1":
+            return device
+        return {"name": device["name"], "basic": {key: one for key, one in device.items() if key != "name"}}
 
     def selector(self) -> str:
         return f"fieldSelector=spec.nodeName%3D{self.place.node_name},spec.driver%3D{self.name}"
@@ -168,7 +175,7 @@ class RightDriver:
         while True:
             try:
                 version = await self.sync()
-                query = f"{SLICES}?{self.selector()}&watch=1&resourceVersion={version}"
+                query = f"{self.slices}?{self.selector()}&watch=1&resourceVersion={version}"
                 async with self.api.watch(query) as events:
                     async for event in events:
                         if not await self.take_event(event):
@@ -188,7 +195,7 @@ class RightDriver:
     async def sync(self) -> str:
         """Write what differs; return the version of the list."""
         async with self.syncing:  # an event and a device that goes may come together
-            listed = await self.api.request("GET", f"{SLICES}?{self.selector()}")
+            listed = await self.api.request("GET", f"{self.slices}?{self.selector()}")
             left, devices = self.specs(), self.devices()
             for one in listed["items"]:
                 wanted = [spec for spec in left if one["spec"] == spec or (spec, one["spec"]) in self.stored]
@@ -196,7 +203,7 @@ class RightDriver:
                     left.remove(wanted[0])
                 else:
                     with suppress(StatusError):
-                        await self.api.request("DELETE", f"{SLICES}/{one['metadata']['name']}")
+                        await self.api.request("DELETE", f"{self.slices}/{one['metadata']['name']}")
             for spec in left:
                 await self.create(spec)
             self.published = devices
@@ -204,13 +211,8 @@ class RightDriver:
 
     async def create(self, spec: dict[str, Any]) -> None:
         meta = {"generateName": f"{self.place.node_name}-", "ownerReferences": await self.owners()}
-        content = {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "ResourceSlice",
-            "metadata": meta,
-            "spec": spec,
-        }
-        answer = await self.api.request("POST", SLICES, content)
+        head = {"apiVersion": f"resource.k8s.io/{self.api_version}", "kind": "ResourceSlice"}
+        answer = await self.api.request("POST", self.slices, {**head, "metadata": meta, "spec": spec})
         self.stored.append((spec, answer["spec"]))
 
     # ── claims ──
@@ -254,7 +256,7 @@ class RightDriver:
     def path_of(self, claim: ClaimName) -> str:
         if max(len(claim.namespace), len(claim.name)) > NAME_LIMIT:
             raise ClaimError("this can be no claim's name")
-        return CLAIMS.format(quote(claim.namespace, safe=""), quote(claim.name, safe=""))
+        return self.claims.format(quote(claim.namespace, safe=""), quote(claim.name, safe=""))
 
     async def use(self, claim: ClaimName) -> list[dict[str, Any]]:
         """Return the results of a claim's allocation that are ours."""

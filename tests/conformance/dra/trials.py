@@ -100,15 +100,15 @@ def lanes_of(name: str) -> Sequence[Check]:
     return [one for one in checks if one.lane in lanes]
 
 
-async def trial(name: str, checks: Sequence[Check]) -> Sequence[Verdict]:
-    """Return the verdicts on `right` or a mutant."""
+async def trial(name: str, checks: Sequence[Check], api_version: str = "v1") -> Sequence[Verdict]:
+    """Return the verdicts on `right` or a mutant, which speaks this version of resource.k8s.io."""
     kind = mutants().get(name, RightDriver)
     times: dict[str, Any] = {**mutants()[name].times} if name in mutants() else {}
 
     async with asyncio.TaskGroup() as tasks:
 
         async def launch(place: DriverPlace) -> InProcess:
-            return InProcess(kind(place), tasks)
+            return InProcess(kind(place, api_version), tasks)
 
         run = DriverRun(launch, replace(TIMES, **times), scripted_api_server, SUBJECT)
         return await judge_run(run, checks, jobs=4)

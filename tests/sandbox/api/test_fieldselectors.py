@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from devplug.sandbox.api.fieldselectors import field_selector
 from devplug.sandbox.api.kinds import SERVED, Resource, resource_of_path
 from devplug.sandbox.api.labelselectors import SelectorError
-from devplug.sandbox.server.responses import core_event, grouped_event
+from devplug.sandbox.server.versions import asked_form, kept_form
 
 
 def served(plural: str, group: str = "") -> Resource:
@@ -113,10 +113,11 @@ def test_events_are_found_by_what_they_are_about() -> None:
 
 
 def test_an_event_has_two_forms_that_say_the_same() -> None:
-    grouped = grouped_event(EVENT)
+    resource = served("events", "events.k8s.io")
+    grouped = asked_form(resource, EVENT)
     assert (grouped["regarding"], grouped["note"]) == (EVENT["involvedObject"], EVENT["message"])
     assert grouped["deprecatedCount"] == 2
-    assert core_event(grouped) == EVENT
+    assert kept_form(resource, grouped) == EVENT
 
 
 def test_an_old_client_s_host_is_the_node_and_booleans_are_words() -> None:

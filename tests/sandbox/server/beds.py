@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from devplug.k8s.objects import Object
+from devplug.sandbox.api.kinds import Resource
 from devplug.sandbox.api.options import LogOptions
 from devplug.sandbox.registry import NAMESPACES, Registry
 from devplug.sandbox.server.app import Control, Logs, Metrics
@@ -165,6 +166,7 @@ def served(
     tls: Tls | None = None,
     rbac: bool = False,
     beat_seconds: float = 60.0,
+    betas: Sequence[Resource] = (),
 ) -> Iterator[Server]:
     """Serve a registry for a while; afterwards nothing of the server is left."""
     kept = registry or registry_of_test()
@@ -177,6 +179,7 @@ def served(
         tls=tls,
         rbac=rbac,
         beat_seconds=beat_seconds,
+        betas=betas,
     )
     api.listen()
     ready: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[None]]] = Future()

@@ -6,10 +6,24 @@ object of a kind is set by a flag here and done by `strategy`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
 
-__all__ = ["REFUSED", "SERVED", "Resource", "Subresource", "known", "resource_of_kind", "resource_of_path"]
+from devplug.dra.versions import API_VERSIONS, GROUP
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = [
+    "BETAS",
+    "REFUSED",
+    "SERVED",
+    "Resource",
+    "Subresource",
+    "known",
+    "resource_of_kind",
+    "resource_of_path",
+]
 
 _ALL_VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 _OF_NAMESPACES: Final = ("create", "delete", "get", "list", "patch", "update", "watch")
@@ -110,7 +124,7 @@ def _of_devices(
     return Resource(
         plural=plural,
         kind=kind,
-        group="resource.k8s.io",
+        group=GROUP,
         namespaced=namespaced,
         subresources=subresources,
         counts_generations=counts_generations,
@@ -207,6 +221,11 @@ SERVED: Final = (
 )
 """All kinds, in the order of discovery: by group, then by name."""
 
+BETAS: Final = tuple(
+    replace(one, version=version) for version in API_VERSIONS[1:] for one in SERVED if one.group == GROUP
+)
+"""The kinds of DRA in their older versions, which Kubernetes 1.36 serves only if it is told to (D01)."""
+
 
 def _refused(
     plural: str, kind: str, group: str, *short_names: str, instead: str, namespaced: bool = True
@@ -275,9 +294,11 @@ REFUSED: Final = (
 """What tutorials apply too, or kubectl looks for: discovery tells of it, so that its user reads why not."""
 
 
-def resource_of_path(group: str, version: str, plural: str) -> Resource | None:
-    """Return what is served, or refused, under this path."""
-    for one in (*SERVED, *REFUSED):
+def resource_of_path(
+    group: str, version: str, plural: str, betas: Iterable[Resource] = ()
+) -> Resource | None:
+    """Return what is served, or refused, under this path; `betas` is served too."""
+    for one in (*SERVED, *REFUSED, *betas):
         if (one.group, one.version, one.plural) == (group, version, plural):
             return one
     return None

@@ -26,6 +26,7 @@ __all__ = [
     "NODES",
     "RBAC",
     "RESOURCE",
+    "RESOURCE_V1BETA1",
 ]
 
 
@@ -302,3 +303,19 @@ RESOURCE: Final[Mapping[str, str]] = {
     """,
     "NetworkDeviceData": "interfaceName ips:[string] hardwareAddress",
 }
+
+RESOURCE_V1BETA1: Final[Mapping[str, str]] = {
+    "v1beta1.ResourceSlice": "*TypeMeta metadata:ObjectMeta spec!:v1beta1.ResourceSliceSpec",
+    "v1beta1.ResourceSliceSpec": RESOURCE["ResourceSliceSpec"].replace("[Device]", "[v1beta1.Device]"),
+    "v1beta1.Device": "name! basic?:BasicDevice",
+    "BasicDevice": RESOURCE["Device"].replace("name!", "", 1),
+    "v1beta1.ResourceClaim": RESOURCE["resource.ResourceClaim"].replace(
+        ":ResourceClaimSpec", ":v1beta1.ResourceClaimSpec"
+    ),
+    "v1beta1.ResourceClaimSpec": "devices:v1beta1.DeviceClaim",
+    "v1beta1.DeviceClaim": RESOURCE["DeviceClaim"].replace("[DeviceRequest]", "[v1beta1.DeviceRequest]"),
+    "v1beta1.DeviceRequest": f"name! {RESOURCE['ExactDeviceRequest']} firstAvailable:[DeviceSubRequest]",
+    "v1beta1.ResourceClaimTemplate": "*TypeMeta metadata:ObjectMeta spec!:v1beta1.ResourceClaimTemplateSpec",
+    "v1beta1.ResourceClaimTemplateSpec": "metadata:ObjectMeta spec!:v1beta1.ResourceClaimSpec",
+}
+"""What v1beta1 has otherwise (staging/src/k8s.io/api/resource/v1beta1/types.go)."""

@@ -29,6 +29,7 @@ from devplug.sandbox.openapi.objectfields import (
     NODES,
     RBAC,
     RESOURCE,
+    RESOURCE_V1BETA1,
 )
 from devplug.sandbox.openapi.podfields import CONTAINERS, POD_STATUSES, PODS, VOLUMES
 
@@ -195,6 +196,7 @@ _PACKAGES: Final[Mapping[str, Mapping[str, str]]] = {
     "io.k8s.api.events.v1": EVENTS,
     "io.k8s.api.rbac.v1": RBAC,
     _EXACT: RESOURCE,
+    "io.k8s.api.resource.v1beta1": RESOURCE_V1BETA1,
     "io.k8s.apimachinery.pkg.apis.meta.v1": META,
 }
 
@@ -240,7 +242,8 @@ def type_of(resource: Resource) -> Type | None:
     if resource.refusal:
         return None
     group = resource.group.partition(".")[0]
-    return TYPES.get(f"{group}.{resource.kind}") or TYPES[resource.kind]
+    named = (f"{resource.version}.{resource.kind}", f"{group}.{resource.kind}")
+    return next((TYPES[name] for name in named if name in TYPES), None) or TYPES[resource.kind]
 
 
 def patch_rule(one: Type, field: str) -> FieldRule | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import parse_qs
@@ -41,6 +41,7 @@ from devplug.sandbox.server.routes import Verb, node_of_metrics, request_of
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
 
+    from devplug.sandbox.api.kinds import Resource
     from devplug.sandbox.api.options import LogOptions
     from devplug.sandbox.registry import Registry
     from devplug.sandbox.server.responses import Answer
@@ -204,8 +205,12 @@ class App:
         token: str,
         rbac: bool = False,
         beat_seconds: float = BEAT_SECONDS,
+        betas: Sequence[Resource] = (),
     ) -> None:
-        """Serve `registry`; with `rbac` each user may do what roles allow, and else everything."""
+        """Serve `registry`; with `rbac` each user may do what roles allow, and else everything.
+
+        `betas` are versions of kinds that are served besides `kinds.SERVED`.
+        """
         self._authorizer = Authorizer(registry) if rbac else None
         self._registry = registry
         self._logs = logs
@@ -213,6 +218,7 @@ class App:
         self._control = control
         self._token = token
         self._beat_seconds = beat_seconds
+        self._betas = betas
         self._handlers = RequestHandlers(registry, token)
         self._limits: set[asyncio.Timeout] = set()
         self._is_ending = False
@@ -264,6 +270,7 @@ class App:
             exchange.header("accept"),
             exchange.header("host"),
             pretty=wants_pretty(exchange.query, exchange.header("user-agent")),
+            betas=self._betas,
         )
         if document is not None:
             rights.require(of_path)
@@ -273,7 +280,7 @@ class App:
             rights.require(Access(verb="get", resource="nodes", part_name="proxy", name=node))
         if node and (counted := self._metrics(node)) is not None:
             return await exchange.answer(text_answer(counted))
-        request = request_of(exchange.method, path, exchange.query)
+        request = request_of(exchange.method, path, exchange.query, self._betas)
         if request is None:
             return await exchange.answer(nothing_here())
         rights.require(request.access)

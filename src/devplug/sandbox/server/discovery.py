@@ -16,9 +16,10 @@ from devplug.sandbox.api.errors import StatusError
 from devplug.sandbox.api.kinds import REFUSED, SERVED
 from devplug.sandbox.openapi.documents import openapi_document
 from devplug.sandbox.server.responses import Answer, accepted_forms, json_answer, json_text, text_answer
+from devplug.sandbox.server.versions import kept_resource
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from devplug.k8s.objects import Object
     from devplug.sandbox.api.kinds import Resource
@@ -59,20 +60,20 @@ def api_versions(address: str) -> Object:
     }
 
 
-def api_groups() -> Object:
+def api_groups(betas: Sequence[Resource] = ()) -> Object:
     """Return what `/apis` answers in the older form."""
-    groups = [_group(group) for group in _groups()]
+    groups = [_group(group, betas) for group in _groups()]
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
 
 
-def api_group(group: str) -> Object | None:
+def api_group(group: str, betas: Sequence[Resource] = ()) -> Object | None:
     """Return what `/apis/GROUP` answers; None for a group that is not here."""
-    return {"kind": "APIGroup", "apiVersion": "v1", **_group(group)} if group in _groups() else None
+    return {"kind": "APIGroup", "apiVersion": "v1", **_group(group, betas)} if group in _groups() else None
 
 
-def resource_list(group: str, version: str) -> Object | None:
+def resource_list(group: str, version: str, betas: Sequence[Resource] = ()) -> Object | None:
     """Return what `/api/v1` and `/apis/GROUP/VERSION` answer; None for a version that is not here."""
-    resources = [one for one in _of(group) if one.version == version]
+    resources = [one for one in _of(group, betas) if one.version == version]
     if not resources:
         return None
     listed = (entry for one in resources for entry in _entries(one))
@@ -84,9 +85,9 @@ def resource_list(group: str, version: str) -> Object | None:
     }
 
 
-def aggregated(*, core: bool) -> Object:
+def aggregated(*, core: bool, betas: Sequence[Resource] = ()) -> Object:
     """Return what `/api` (`core`) or `/apis` answers in the aggregated form."""
-    items = [_discovery("")] if core else [_discovery(group) for group in _groups()]
+    items = [_discovery(group, betas) for group in ([""] if core else _groups())]
     return {
         "kind": "APIGroupDiscoveryList",
         "apiVersion": "apidiscovery.k8s.io/v2",
@@ -99,12 +100,12 @@ def _groups() -> list[str]:
     return list(dict.fromkeys(one.group for one in _KNOWN if one.group))
 
 
-def _of(group: str) -> Iterable[Resource]:
-    return sorted((one for one in _KNOWN if one.group == group), key=lambda one: one.plural)
+def _of(group: str, betas: Sequence[Resource]) -> Iterable[Resource]:
+    return sorted((one for one in (*_KNOWN, *betas) if one.group == group), key=lambda one: one.plural)
 
 
-def _group(group: str) -> Object:
-    versions = dict.fromkeys(one.version for one in _of(group))
+def _group(group: str, betas: Sequence[Resource]) -> Object:
+    versions = dict.fromkeys(one.version for one in _of(group, betas))
     listed = [{"groupVersion": f"{group}/{version}", "version": version} for version in versions]
     return {"name": group, "versions": listed, "preferredVersion": listed[0]}
 
@@ -138,18 +139,18 @@ def _entries(resource: Resource) -> Iterable[Object]:
 
 def _storage_version_hash(resource: Resource) -> str:
     """Return what tells clients of another stored version (apiserver discovery.StorageVersionHash)."""
-    stored = f"{resource.storage.partition('.')[2]}/{resource.version}/{resource.kind}"
+    stored = f"{resource.storage.partition('.')[2]}/{kept_resource(resource).version}/{resource.kind}"
     return base64.b64encode(hashlib.sha256(stored.encode()).digest()[:8]).decode()
 
 
-def _discovery(group: str) -> Object:
-    versions = dict.fromkeys(one.version for one in _of(group))
+def _discovery(group: str, betas: Sequence[Resource]) -> Object:
+    versions = dict.fromkeys(one.version for one in _of(group, betas))
     return {
         "metadata": {"name": group} if group else {},
         "versions": [
             {
                 "version": version,
-                "resources": [_discovered(one) for one in _of(group) if one.version == version],
+                "resources": [_discovered(one) for one in _of(group, betas) if one.version == version],
                 "freshness": "Current",
             }
             for version in versions
@@ -210,10 +211,18 @@ def version_document(machine: str = platform.machine()) -> Object:
     }
 
 
-def document_at(method: str, path: str, accept: str, address: str, *, pretty: bool = False) -> Answer | None:
+def document_at(
+    method: str,
+    path: str,
+    accept: str,
+    address: str,
+    *,
+    pretty: bool = False,
+    betas: Sequence[Resource] = (),
+) -> Answer | None:
     """Return the answer for a path of discovery; None for other paths. Raises `StatusError`.
 
-    `address` is the server's host and port.
+    `address` is the server's host and port; `betas` is served besides `kinds.SERVED`.
     """
     steps = path.strip("/").split("/")
     if not _is_known(steps):
@@ -230,24 +239,24 @@ def document_at(method: str, path: str, accept: str, address: str, *, pretty: bo
             found = openapi_document(path, accept)
             return Answer(200, *found) if found else nothing_here()
         case ["api" | "apis"] if _wants_aggregated(accept):
-            body = json_text(aggregated(core=steps == ["api"]), pretty=pretty)
+            body = json_text(aggregated(core=steps == ["api"], betas=betas), pretty=pretty)
             return Answer(200, body, AGGREGATED_MEDIA_TYPE)
-    found_list = _discovery_document(steps, address)
+    found_list = _discovery_document(steps, address, betas)
     return nothing_here() if found_list is None else json_answer(found_list, pretty=pretty)
 
 
-def _discovery_document(steps: list[str], address: str) -> Object | None:
+def _discovery_document(steps: list[str], address: str, betas: Sequence[Resource]) -> Object | None:
     match steps:
         case ["api"]:
             return api_versions(address)
         case ["apis"]:
-            return api_groups()
+            return api_groups(betas)
         case ["api", version]:
             return resource_list("", version)
         case ["apis", group]:
-            return api_group(group)
+            return api_group(group, betas)
         case ["apis", group, version]:
-            return resource_list(group, version)
+            return resource_list(group, version, betas)
     paths = ["/api", "/api/v1", "/apis", "/openapi/v2", "/openapi/v3", "/version"]
     return {"paths": sorted([*paths, *(f"/{word}" for word in _HEALTH)])}
 

@@ -29,9 +29,8 @@ from devplug.sandbox.api.store import version_of
 from devplug.sandbox.api.watchlog import ChangeType, bookmark
 from devplug.sandbox.authorization.authorizer import EVERYTHING, Rights
 from devplug.sandbox.authorization.tokens import issued
-from devplug.sandbox.openapi.decoder import field_report, with_zeros
+from devplug.sandbox.openapi.decoder import field_report
 from devplug.sandbox.openapi.encoder import encoded
-from devplug.sandbox.registry import EVENTS
 from devplug.sandbox.server.auth import review
 from devplug.sandbox.server.bodies import (
     decoded_json,
@@ -41,13 +40,13 @@ from devplug.sandbox.server.bodies import (
     of_body,
     of_patch,
 )
-from devplug.sandbox.server.responses import Page, core_event, grouped_event
+from devplug.sandbox.server.responses import Page
 from devplug.sandbox.server.routes import Verb
+from devplug.sandbox.server.versions import asked_form, kept_form, kept_resource
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
-    from devplug.sandbox.api.kinds import Resource
     from devplug.sandbox.api.options import ListOptions
     from devplug.sandbox.api.watchlog import WatchEvent
     from devplug.sandbox.registry import Registry
@@ -84,11 +83,6 @@ class Outcome:
     warnings: tuple[str, ...] = ()
 
 
-def _kept_resource(resource: Resource) -> Resource:
-    """Return the resource under which the objects of another are kept: events are kept in their core form."""
-    return EVENTS if resource.kind == "Event" else resource
-
-
 def page_of(registry: Registry, request: Request, options: ListOptions) -> Page:
     """Return the objects, or the next piece of them; raises `StatusError`.
 
@@ -96,7 +90,7 @@ def page_of(registry: Registry, request: Request, options: ListOptions) -> Page:
     so that who watches from there misses nothing.
     """
     selection = options.selection(request.namespace, request.name)
-    listing = registry.listing(_kept_resource(request.resource), selection, options.version)
+    listing = registry.listing(kept_resource(request.resource), selection, options.version)
     if options.is_exact and version_of(options.version) != listing.version:
         raise expired(version_of(options.version), listing.version)
     items, version = listing.items, listing.version
@@ -126,7 +120,7 @@ class RequestHandlers:
         self, request: Request, body: bytes, content_type: str, rights: Rights = EVERYTHING
     ) -> Outcome:
         """Perform the verb of a request with its body, for a user with these rights; return the outcome."""
-        kept = _kept_resource(request.resource)
+        kept = kept_resource(request.resource)
         match request.verb:
             case Verb.GET:
                 return Outcome(self._registry.get(kept, request.namespace, request.name))
@@ -158,9 +152,9 @@ class RequestHandlers:
             warnings = (*warnings, _UNENFORCED)
         rights.require_own_slice(resource, given.object)
         made = self._registry.create(
-            _kept_resource(resource),
+            kept_resource(resource),
             request.namespace,
-            _kept(resource, given.object),
+            kept_form(resource, given.object),
             dry_run=options.dry_run,
         )
         return Outcome(made, 201, warnings)
@@ -194,7 +188,7 @@ class RequestHandlers:
         given = decoded_object(body, content_type, resource.kind, resource.api_version)
         _refuse_other_name(given.object, request)
         warnings = of_body(resource, given, options.field_validation, field_report)
-        new = _kept(resource, given.object)
+        new = kept_form(resource, given.object)
         stored = self._changed(request, lambda _: new, rights, dry_run=options.dry_run)
         return Outcome(stored, warnings=warnings)
 
@@ -211,10 +205,10 @@ class RequestHandlers:
 
         def change(kept: Object) -> Object:
             nonlocal warnings
-            old = _outer(resource, kept)
+            old = asked_form(resource, kept)
             new = patched(old, media_type, patch.value, resource.kind)
             warnings = of_patch(resource, old, new, media_type, patch, options.field_validation, field_report)
-            return _kept(resource, new)
+            return kept_form(resource, new)
 
         stored = self._changed(request, change, rights, dry_run=options.dry_run)
         return Outcome(stored, warnings=warnings)
@@ -222,16 +216,16 @@ class RequestHandlers:
     def _changed(
         self, request: Request, change: Callable[[Object], Object], rights: Rights, *, dry_run: bool
     ) -> Object:
-        resource = request.resource
+        kept = kept_resource(request.resource)
 
         def permitted(old: Object) -> Object:
             new = change(old)
-            if (resource.kind, request.part_name) == ("ResourceClaim", "status"):
-                rights.require_claim_status(request.access, encoded(resource, new), old)
+            if (kept.kind, request.part_name) == ("ResourceClaim", "status"):
+                rights.require_claim_status(request.access, encoded(kept, new), old)
             return new
 
         return self._registry.update(
-            _kept_resource(resource),
+            kept,
             request.namespace,
             request.name,
             permitted,
@@ -240,7 +234,7 @@ class RequestHandlers:
         )
 
     def _delete(self, request: Request, body: bytes, content_type: str) -> Outcome:
-        resource, kept = request.resource, _kept_resource(request.resource)
+        resource, kept = request.resource, kept_resource(request.resource)
         options = delete_options(body, content_type, request.query)
         deletion = self._registry.delete(
             kept,
@@ -260,7 +254,7 @@ class RequestHandlers:
         options = delete_options(body, content_type, request.query)
         asked = list_options(request.query, request.resource, watches=False)
         page = page_of(self._registry, request, asked)
-        kept = _kept_resource(request.resource)
+        kept = kept_resource(request.resource)
         deleted = []
         for one in page.items:
             namespace, name = _key(one)
@@ -279,15 +273,6 @@ class RequestHandlers:
 
 def _key(one: Object) -> tuple[str, str]:
     return text(one, "metadata", "namespace"), text(one, "metadata", "name")
-
-
-def _kept(resource: Resource, one: Object) -> Object:
-    read = with_zeros(resource, one)
-    return core_event(read) if _kept_resource(resource) != resource else read
-
-
-def _outer(resource: Resource, one: Object) -> Object:
-    return grouped_event(one) if _kept_resource(resource) != resource else one
 
 
 def _refuse_other_name(one: Object, request: Request) -> None:
@@ -315,7 +300,7 @@ async def watched(
     A bookmark tells the version up to which this very watcher has been sent everything: the registry is asked
     anew from there, and what it has not yet told comes before the bookmark.
     """
-    resource = _kept_resource(request.resource)
+    resource = kept_resource(request.resource)
     selection = options.selection(request.namespace, request.name)
     lines = registry.watch(resource, selection, options.version, sends_list=options.sends_list)
     beat = beat_seconds if options.bookmarks else None

@@ -19,9 +19,10 @@ from devplug.sandbox.server.auth import kubeconfig
 from devplug.sandbox.server.handlers import BEAT_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from devplug.sandbox.api.kinds import Resource
     from devplug.sandbox.registry import Registry
     from devplug.sandbox.server.app import Application, Control, Logs, Metrics
 
@@ -66,9 +67,13 @@ class ApiServer:
         port: int = 0,
         tls: Tls | None = None,
         beat_seconds: float = BEAT_SECONDS,
+        betas: Sequence[Resource] = (),
         around: Callable[[Application], Application] = lambda app: app,
     ) -> None:
-        """Serve `registry`; `around` may put something in front of the application that answers."""
+        """Serve `registry`; `around` may put something in front of the application that answers.
+
+        `betas` are versions of kinds that are served besides `kinds.SERVED`.
+        """
         self._app = App(
             registry,
             logs=logs,
@@ -77,6 +82,7 @@ class ApiServer:
             token=token,
             rbac=rbac,
             beat_seconds=beat_seconds,
+            betas=betas,
         )
         self._served = around(self._app)
         self._token = token

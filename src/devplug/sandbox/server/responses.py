@@ -1,8 +1,6 @@
 """The responses of the server, in the form that `Accept` chooses: objects, Tables, or metadata alone. Pure.
 
-The choice is the API server's (apiserver endpoints/handlers/negotiation); everything is JSON. Events have
-two forms: `v1`, in which they are kept, and `events.k8s.io/v1`, which some clients speak; each has the
-other's fields under other names (pkg/apis/events/v1/conversion.go).
+The choice is the API server's (apiserver endpoints/handlers/negotiation); everything is JSON.
 """
 
 from __future__ import annotations
@@ -15,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from devplug.k8s.objects import Object, fields, text, with_part
 from devplug.sandbox.api.errors import not_acceptable
 from devplug.sandbox.api.tables import IncludeObject, table
+from devplug.sandbox.server.versions import asked_form, kept_resource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -29,10 +28,8 @@ __all__ = [
     "Form",
     "Page",
     "accepted_forms",
-    "core_event",
     "error_line",
     "form_of",
-    "grouped_event",
     "json_answer",
     "json_text",
     "refusal_answer",
@@ -54,37 +51,6 @@ _OFFERED: Final = (
 
 _READERS: Final = ("Mozilla/5.0", "Wget", "curl")
 """Clients whose answers people read themselves (handlers/negotiation isPrettyPrint)."""
-
-
-# ── The two forms of events ──
-
-_NAMES: Final = (
-    ("involvedObject", "regarding"),
-    ("message", "note"),
-    ("source", "deprecatedSource"),
-    ("firstTimestamp", "deprecatedFirstTimestamp"),
-    ("lastTimestamp", "deprecatedLastTimestamp"),
-    ("count", "deprecatedCount"),
-    ("reportingComponent", "reportingController"),
-)
-"""The fields that differ: as `v1` calls them, and as `events.k8s.io/v1` does."""
-
-
-def core_event(event: Object) -> Object:
-    """Return an event of `events.k8s.io/v1` as one of `v1`."""
-    return {**_renamed(event, {new: old for old, new in _NAMES}), "apiVersion": "v1"}
-
-
-def grouped_event(event: Object) -> Object:
-    """Return an event of `v1` as one of `events.k8s.io/v1`."""
-    return {**_renamed(event, dict(_NAMES)), "apiVersion": "events.k8s.io/v1"}
-
-
-def _renamed(event: Object, names: dict[str, str]) -> Object:
-    return {names.get(key, key): value for key, value in event.items()}
-
-
-# ── Responses ──
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +172,7 @@ def rendered_object(
             return _with_outer_rows(resource, made, include)
         case Form.METADATA:
             return _metadata(one)
-    return _outer(resource, one)
+    return asked_form(resource, one)
 
 
 def rendered_page(
@@ -226,7 +192,7 @@ def rendered_page(
                 "items": items,
             }
     items = [
-        {key: value for key, value in _outer(resource, one).items() if key not in {"kind", "apiVersion"}}
+        {key: value for key, value in asked_form(resource, one).items() if key not in {"kind", "apiVersion"}}
         for one in page.items
     ]
     return {
@@ -274,16 +240,11 @@ def _metadata(one: Object) -> Object:
     return {"kind": "PartialObjectMetadata", "apiVersion": _META, "metadata": fields(one, "metadata")}
 
 
-def _outer(resource: Resource, one: Object) -> Object:
-    """Return an object as the resource that is asked for has it: events are kept in their core form."""
-    return grouped_event(one) if (resource.kind, resource.group) == ("Event", "events.k8s.io") else one
-
-
 def _with_outer_rows(resource: Resource, made: Object, include: IncludeObject) -> Object:
-    if include is not IncludeObject.OBJECT or resource.kind != "Event":
+    if include is not IncludeObject.OBJECT or kept_resource(resource) == resource:
         return made
     rows = made["rows"]
     assert isinstance(rows, list)
     return with_part(
-        made, [{**row, "object": _outer(resource, fields(row, "object"))} for row in rows], "rows"
+        made, [{**row, "object": asked_form(resource, fields(row, "object"))} for row in rows], "rows"
     )

@@ -102,10 +102,13 @@ def node_of_metrics(method: str, path: str) -> str:
     return ""
 
 
-def request_of(method: str, path: str, query: Mapping[str, Sequence[str]]) -> Request | None:
+def request_of(
+    method: str, path: str, query: Mapping[str, Sequence[str]], betas: Sequence[Resource] = ()
+) -> Request | None:
     """Return what is asked for; None if nothing is served under the path. Raises `StatusError`.
 
-    `path` is as it came, without the server's own prefix: a slash inside a name is still escaped.
+    `path` is as it came, without the server's own prefix: a slash inside a name is still escaped. `betas` is
+    served besides `kinds.SERVED`.
     """
     steps = [unquote(step) for step in path.strip("/").split("/")]
     match steps:
@@ -121,7 +124,7 @@ def request_of(method: str, path: str, query: Mapping[str, Sequence[str]]) -> Re
     if not rest or (len(rest) > 3 and rest[2] != "proxy"):
         return None
     plural, name, part_name = (*rest, "", "")[:3]
-    resource = resource_of_path(group, version, plural)
+    resource = resource_of_path(group, version, plural, betas)
     if resource is None or "" in steps or (namespace and not resource.namespaced):
         return None
     if part_name in _OF_A_RUNTIME.get(plural, ()):

@@ -13,7 +13,7 @@ from typing import Any
 from devplug.errors import InvalidRequestError
 from devplug.wire.dra import ClaimName, PreparedClaim, PreparedDevice
 from tests.conformance.dra.mutants import Mutant, fails
-from tests.conformance.dra.right_driver import CLAIMS, ClaimError
+from tests.conformance.dra.right_driver import ClaimError
 
 
 @fails("DRA40", also=("DRA41",))
@@ -234,7 +234,7 @@ class AsksTheApiServerToUnprepare(Mutant):
 
     async def end_of(self, claim: ClaimName) -> str:
         try:
-            await self.api.request("GET", CLAIMS.format(claim.namespace, claim.name))
+            await self.api.request("GET", self.claims.format(claim.namespace, claim.name))
         except OSError as error:
             return str(error)
         except Exception as error:  # noqa: BLE001 -- a status is an answer

@@ -12,7 +12,6 @@ from devplug.wire.deviceplugin import Method
 from devplug.wire.dra import PREPARE, UNPREPARE, ClaimName, PreparedClaim
 from devplug.wire.sockets import Binding, unary
 from tests.conformance.dra.mutants import Mutant, fails
-from tests.conformance.dra.right_driver import CLAIMS
 
 
 class DecodesByHand(Mutant):
@@ -74,4 +73,4 @@ class MakesPathsOfNames(Mutant):
 
     def path_of(self, claim: ClaimName) -> str:
         super().path_of(claim)
-        return CLAIMS.format(claim.namespace, claim.name)
+        return self.claims.format(claim.namespace, claim.name)

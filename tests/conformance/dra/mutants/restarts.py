@@ -12,7 +12,6 @@ from devplug.errors import KubeletError
 from devplug.wire.values import PluginInfo
 from tests.conformance.dra.http import StatusError
 from tests.conformance.dra.mutants import Mutant, fails
-from tests.conformance.dra.right_driver import SLICES
 
 
 @fails("DRA70", also=("DRA11", "DRA74", "DRA75", "DRA81"), return_seconds=3.0)
@@ -81,7 +80,7 @@ class EndsWithItsWatch(Mutant):
 
     async def publish(self) -> None:
         version = await self.sync()
-        query = f"{SLICES}?{self.selector()}&watch=1&resourceVersion={version}"
+        query = f"{self.slices}?{self.selector()}&watch=1&resourceVersion={version}"
         try:
             async with self.api.watch(query) as events:
                 async for event in events:
@@ -100,7 +99,7 @@ class WatchesOnAfterAnError(Mutant):
         while True:
             try:
                 self.version = self.version or await self.sync()
-                query = f"{SLICES}?{self.selector()}&watch=1&resourceVersion={self.version}"
+                query = f"{self.slices}?{self.selector()}&watch=1&resourceVersion={self.version}"
                 async with self.api.watch(query) as events:
                     async for event in events:
                         await self.take_event(event)

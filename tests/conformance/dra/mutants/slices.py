@@ -8,7 +8,6 @@ from typing import Any
 
 from tests.conformance.dra.http import StatusError
 from tests.conformance.dra.mutants import Mutant, fails
-from tests.conformance.dra.right_driver import SLICES
 
 
 @fails("DRA20", start_seconds=1.0)
@@ -82,10 +81,10 @@ class WritesAllTheTime(Mutant):
         while True:
             try:
                 await self.sync()
-                listed = await self.api.request("GET", f"{SLICES}?{self.selector()}")
+                listed = await self.api.request("GET", f"{self.slices}?{self.selector()}")
                 for one in listed["items"]:
                     one["metadata"]["labels"] = {"at": str(int(10 * asyncio.get_running_loop().time()))}
-                    await self.api.request("PUT", f"{SLICES}/{one['metadata']['name']}", one)
+                    await self.api.request("PUT", f"{self.slices}/{one['metadata']['name']}", one)
             except (OSError, StatusError) as error:
                 self.say(str(error))
             await asyncio.sleep(0.1)
@@ -120,7 +119,7 @@ class TaintsAnew(Mutant):
         ]
 
     async def sync(self) -> str:
-        listed = await self.api.request("GET", f"{SLICES}?{self.selector()}")
+        listed = await self.api.request("GET", f"{self.slices}?{self.selector()}")
         if not listed["items"] or len(listed["items"][0]["spec"].get("devices", ())) < len(self.devices()):
             await super().sync()
         return str(listed["metadata"]["resourceVersion"])
@@ -139,11 +138,11 @@ class LeavesOldSlices(Mutant):
     """Looks only at the slices of its pool."""
 
     async def sync(self) -> str:
-        listed = await self.api.request("GET", f"{SLICES}?{self.selector()}")
+        listed = await self.api.request("GET", f"{self.slices}?{self.selector()}")
         if not any(one["spec"] in self.specs() for one in listed["items"]):
             for one in listed["items"]:
                 if one["spec"]["pool"]["name"] == self.pool():
-                    await self.api.request("DELETE", f"{SLICES}/{one['metadata']['name']}")
+                    await self.api.request("DELETE", f"{self.slices}/{one['metadata']['name']}")
             await self.create(self.specs()[0])
         return str(listed["metadata"]["resourceVersion"])
 
