@@ -273,15 +273,6 @@ def values_of_the_daemon_are_structs_and_all_others_dataclasses(module: Module) 
             yield number
 
 
-LINES_LIMIT: Final = 400
-
-
-@promised(ALL)
-def no_file_is_longer_than_somebody_reads_at_once(module: Module) -> Iterator[int]:
-    if len(module.text.splitlines()) > LINES_LIMIT:
-        yield LINES_LIMIT
-
-
 @promised(OURS)
 def libraries_are_imported_in_their_home_only(module: Module) -> Iterator[int]:
     own_name = ".".join(("devplug", *module.file.relative_to(SOURCE).with_suffix("").parts))
