@@ -45,7 +45,7 @@ HOMES = {
 
 
 DAEMON = (
-    *("cdi/", "cli/run_options.py", "daemon/", "driver/", "holders/", "k8s/account.py", "k8s/calls.py"),
+    *("cdi/", "cli/run_options.py", "daemon/", "driver/", "holds/", "k8s/account.py", "k8s/calls.py"),
     *(
         "k8s/client.py",
         "k8s/credentials.py",

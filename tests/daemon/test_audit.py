@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from devplug.daemon.service import audit_holders
-from devplug.holders.holders import Holders
+from devplug.holds.holders import Holders
 from devplug.logs import AUDIT
 from devplug.wire.deviceplugin import ALLOCATE
 from devplug.wire.sockets import connected
-from tests.holders.nodes import QUICK, asking, questions, turns
+from tests.holds.nodes import QUICK, asking, questions, turns
 from tests.kubelet.fakes import RESOURCE, healthy, pod, registered
 from tests.kubelet.monitors import monitored, socket_below
 from tests.plugin.fakes import Listed, devices, served

@@ -19,8 +19,8 @@ from devplug.daemon.service import serve_config
 from devplug.daemon.sources.device import HostDevice
 from devplug.devices import Device
 from devplug.errors import AllocationError, UnhealthyDeviceError
-from devplug.holders.held_device import Rules
-from devplug.holders.holders import Holders
+from devplug.holds.held_device import Rules
+from devplug.holds.holders import Holders
 from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import Container, Pod, PodPhase
 from devplug.kubelet_dir import CHECKPOINT_NAME

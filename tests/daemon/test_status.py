@@ -20,7 +20,7 @@ from devplug.daemon.config.loader import load
 from devplug.daemon.context import DaemonContext
 from devplug.daemon.resource import ConfiguredPlugin
 from devplug.daemon.service import serve_config
-from devplug.holders.holders import Holders
+from devplug.holds.holders import Holders
 from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import Container, Pod
 from devplug.linux.notifier import Notifier

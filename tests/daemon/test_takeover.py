@@ -19,8 +19,8 @@ from devplug.daemon.resource import ConfiguredPlugin
 from devplug.daemon.service import compare_holders, compare_lists, serve_config
 from devplug.daemon.sources.device import HostDevice
 from devplug.devices import Device
-from devplug.holders.held_device import Rules
-from devplug.holders.holders import Holders
+from devplug.holds.held_device import Rules
+from devplug.holds.holders import Holders
 from devplug.kubelet.kubelet import Kubelet
 from devplug.logs import AUDIT
 from devplug.plugin.inventory import Inventory

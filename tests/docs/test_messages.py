@@ -7,7 +7,7 @@ import functools
 import re
 from typing import Final
 
-from devplug.holders.client import Trouble
+from devplug.holds.client import Trouble
 from tests.docs.pages import DOCS, ROOT, spans_of
 
 HOLE: Final = "\0"

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from devplug.daemon.cdi.resource_spec import names_that_are_held
 from devplug.errors import DevplugError
-from devplug.holders.client import UnansweredError, ask
-from devplug.holders.held_device import ledger_memory
+from devplug.holds.client import UnansweredError, ask
+from devplug.holds.held_device import ledger_memory
 from devplug.linux.uevents import parse_uevent
 from devplug.sandbox.api.errors import StatusError
 from devplug.sandbox.server.bodies import decoded_json, decoded_object

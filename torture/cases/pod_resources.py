@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from devplug.errors import RemoteError
-from devplug.holders.client import Trouble
-from devplug.holders.held_device import PERIOD_SECONDS
-from devplug.holders.holders import Holders
+from devplug.holds.client import Trouble
+from devplug.holds.held_device import PERIOD_SECONDS
+from devplug.holds.holders import Holders
 from devplug.wire.codecs import Codec
 from devplug.wire.deviceplugin import Method
 from devplug.wire.limits import MONITOR_RECEIVE_LIMIT_BYTES

@@ -296,9 +296,9 @@ GUARDS: Final = (
         "held-until-taken",
         "I12",
         "a device that came free counts as held until somebody has acted on that",
-        "src/devplug/holders/ledger.py",
+        "src/devplug/holds/ledger.py",
         "            self.ids = frozenset((*self.holds, *self.pending))\n",
         "            self.ids = frozenset(self.holds)\n",
-        "tests/holders/test_any_history.py",
+        "tests/holds/test_any_history.py",
     ),
 )

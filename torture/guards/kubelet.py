@@ -10,7 +10,7 @@ __all__ = ["GUARDS"]
 
 _ALLOCATION: Final = "src/devplug/kubelet/allocation.py"
 _FOLDER: Final = "src/devplug/kubelet/pluginfolder.py"
-_LEDGER: Final = "src/devplug/holders/ledger.py"
+_LEDGER: Final = "src/devplug/holds/ledger.py"
 
 GUARDS: Final = (
     Guard(
@@ -65,7 +65,7 @@ GUARDS: Final = (
         _LEDGER,
         "            resource.put(device_id, _Hold(Remembered(holders), allocated_at=now))\n",
         "            resource.put(device_id, _Hold(Remembered(holders, self._kubelet)))\n",
-        "tests/holders/test_ledger.py",
+        "tests/holds/test_ledger.py",
     ),
     Guard(
         "two-answers-free",
@@ -74,7 +74,7 @@ GUARDS: Final = (
         _LEDGER,
         "asked_at < max(missing_since + self._rules.period_seconds, listed_at)",
         "asked_at < listed_at",
-        "tests/holders/test_ledger.py::test_a_device_is_free_after_two_answers_a_period_apart",
+        "tests/holds/test_ledger.py::test_a_device_is_free_after_two_answers_a_period_apart",
     ),
     Guard(
         "init-containers-hold",
@@ -83,7 +83,7 @@ GUARDS: Final = (
         _LEDGER,
         " and is_named is not False:\n",
         " and is_named is None:\n",
-        "tests/holders/test_ledger.py",
+        "tests/holds/test_ledger.py",
     ),
     Guard(
         "new-kubelet-is-not-believed",
@@ -92,13 +92,13 @@ GUARDS: Final = (
         _LEDGER,
         "        if before.remembered.kubelet != self._kubelet and",
         "        if False and",
-        "tests/holders/test_any_history.py",
+        "tests/holds/test_any_history.py",
     ),
     Guard(
         "pod-resources-once",
         "I10",
         "a PodResources that stays away is told of once",
-        "src/devplug/holders/holders.py",
+        "src/devplug/holds/holders.py",
         "if error.trouble is not self._trouble:\n",
         "if True:\n",
         "case clients-of-pod-resources 20",
@@ -107,7 +107,7 @@ GUARDS: Final = (
         "pod-resources-pace",
         "I7",
         "a PodResources that fails is asked ever more slowly",
-        "src/devplug/holders/client.py",
+        "src/devplug/holds/client.py",
         "backoff_seconds(failures, FIRST_RETRY_SECONDS, SLOWEST_RETRY_SECONDS)",
         "FIRST_RETRY_SECONDS",
         "case clients-of-pod-resources 20",

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from devplug.daemon.config.types import Config, Resource
     from devplug.daemon.context import DaemonContext
-    from devplug.holders.holders import Holders
+    from devplug.holds.holders import Holders
 
 __all__ = ["DRAINING", "draining_of", "driver_of", "held_before"]
 

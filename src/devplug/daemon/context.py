@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from devplug.daemon.cdi.spec_files import CdiFolder
     from devplug.daemon.config.types import Resource
     from devplug.daemon.sources.device import HostDevice
-    from devplug.holders.holders import Holders
+    from devplug.holds.holders import Holders
 
 __all__ = ["DaemonContext"]
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from devplug.daemon.placement import Placement
     from devplug.daemon.preference import Candidate
     from devplug.errors import DevplugError
-    from devplug.holders.holders import Holders
+    from devplug.holds.holders import Holders
     from devplug.plugin.serving import Serving
 
 __all__ = ["Daemon", "PreferringPlugin", "plugin_of"]

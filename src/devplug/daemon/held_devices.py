@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from devplug.daemon.command_result import CommandResult
     from devplug.daemon.config.types import Resource, TimedCommand
-    from devplug.holders.holders import Holders
+    from devplug.holds.holders import Holders
 
 __all__ = ["DirtyFile", "Handover", "HeldDevices"]
 

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from devplug import __version__
 from devplug.daemon.device_list import Knowledge, described, device_statuses
-from devplug.holders.claim_holders import claim_holds, with_claim_holders
-from devplug.holders.holders import pod_resources_status
+from devplug.holds.claim_holders import claim_holds, with_claim_holders
+from devplug.holds.holders import pod_resources_status
 from devplug.metrics import catalogue
 from devplug.metrics.devices import pod_resources_families
 from devplug.metrics.families import Family
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from devplug.daemon.config_file import ConfigFile
     from devplug.daemon.daemon import Daemon
     from devplug.daemon.resource import ConfiguredPlugin
-    from devplug.holders.holders import Holders
+    from devplug.holds.holders import Holders
     from devplug.plugin.inventory import Inventory
     from devplug.plugin.serving import Serving
     from devplug.plugin.snapshot import Snapshot

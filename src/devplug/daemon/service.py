@@ -20,9 +20,9 @@ from devplug.daemon.config.loader import decode_device_config
 from devplug.daemon.config_file import ConfigFile
 from devplug.daemon.context import DaemonContext
 from devplug.daemon.daemon import Daemon
-from devplug.holders.client import UnansweredError, ask_allocatable
-from devplug.holders.held_device import Allocated
-from devplug.holders.holders import Holders
+from devplug.holds.client import UnansweredError, ask_allocatable
+from devplug.holds.held_device import Allocated
+from devplug.holds.holders import Holders
 from devplug.kubelet_dir import CHECKPOINT_NAME
 from devplug.linux.inotify import shared_watcher
 from devplug.linux.notifier import within
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from devplug.daemon.reporter import Reporter
     from devplug.daemon.resource import ConfiguredPlugin
     from devplug.devices import StrPath
-    from devplug.holders.held_device import Difference
+    from devplug.holds.held_device import Difference
     from devplug.metrics.probes import Probes
     from devplug.plugin.serving import Serving
     from devplug.plugin.takeover_detector import TakeoverDetector

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from devplug.driver.prepared_claims import STATE_NAME
 from devplug.errors import one_line
-from devplug.holders.holders import Holders, pod_resources_status
+from devplug.holds.holders import Holders, pod_resources_status
 from devplug.kubelet_dir import CHECKPOINT_NAME, REGISTRY_NAME
 from devplug.linux.inotify import shared_watcher
 from devplug.linux.notifier import Notifier, within

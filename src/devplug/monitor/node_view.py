@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from devplug.devices import HEALTHY, UNHEALTHY
-from devplug.holders.claim_holders import claim_holds, with_claim_holders
+from devplug.holds.claim_holders import claim_holds, with_claim_holders
 from devplug.status import DeviceClaim, DeviceStatus, Holder, NodeStatus, ResourceStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from devplug.holders.claim_holders import ClaimHold
+    from devplug.holds.claim_holders import ClaimHold
     from devplug.status import PodResourcesStatus, ProcessStatus
     from devplug.wire.values import AllocatableResources, ContainerDevices, PodResources
 

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from devplug.holders.client import Trouble
-from devplug.holders.held_device import Allocated, Released
-from devplug.holders.holders import Holders
+from devplug.holds.client import Trouble
+from devplug.holds.held_device import Allocated, Released
+from devplug.holds.holders import Holders
 from devplug.kubelet_dir import CHECKPOINT_NAME
 from devplug.linux.notifier import Notifier
 from devplug.wire.podresources import LIST
 from devplug.wire.sockets import connected
 from devplug.wire.values import PodResources
-from tests.holders.listings import RESOURCE, holder, pod
-from tests.holders.nodes import (
+from tests.holds.listings import RESOURCE, holder, pod
+from tests.holds.nodes import (
     OLD,
     ONCE,
     QUICK,
@@ -150,7 +150,7 @@ async def test_a_trouble_is_logged_once_and_its_end_too(
             await holders.wait(lambda: holders.errors[Trouble.ABSENT] == 2)
             async with monitored(short_dir):
                 await first_answer(holders)
-    messages = [record.message for record in caplog.records if record.name == "devplug.holders.holders"]
+    messages = [record.message for record in caplog.records if record.name == "devplug.holds.holders"]
     # At the end the kubelet goes first, and that may be noticed too.
     assert messages[:2] == [
         "PodResources does not answer; devices that were held stay held until it does",

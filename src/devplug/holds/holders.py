@@ -14,10 +14,10 @@ from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from devplug.holders.client import Trouble, UnansweredError, ask, read_checkpoint, retry_wait_seconds
-from devplug.holders.held_device import Rules
-from devplug.holders.ledger import Ledger
-from devplug.holders.ledger_store import LedgerFolder
+from devplug.holds.client import Trouble, UnansweredError, ask, read_checkpoint, retry_wait_seconds
+from devplug.holds.held_device import Rules
+from devplug.holds.ledger import Ledger
+from devplug.holds.ledger_store import LedgerFolder
 from devplug.linux.inotify import shared_watcher
 from devplug.linux.notifier import Notifier, within
 from devplug.status import PodResourcesStatus
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from devplug.holders.client import Answer
-    from devplug.holders.held_device import Difference, Released
+    from devplug.holds.client import Answer
+    from devplug.holds.held_device import Difference, Released
     from devplug.status import Holder
     from devplug.wire.values import AllocatableResources, PodResources, SocketIdentity
 

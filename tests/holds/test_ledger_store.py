@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from devplug.holders.held_device import Released, Remembered, Rules, ledger_memory, ledger_text
-from devplug.holders.holders import Holders
-from devplug.holders.ledger_store import WRITE_PERIOD_SECONDS, LedgerFile
+from devplug.holds.held_device import Released, Remembered, Rules, ledger_memory, ledger_text
+from devplug.holds.holders import Holders
+from devplug.holds.ledger_store import WRITE_PERIOD_SECONDS, LedgerFile
 from devplug.kubelet_dir import CHECKPOINT_NAME
-from tests.holders.listings import KUBELET, NEXT_KUBELET, RESOURCE, holder, pod
-from tests.holders.nodes import QUICK, answering, asking, first_answer, held_by, listing, questions, turns
+from tests.holds.listings import KUBELET, NEXT_KUBELET, RESOURCE, holder, pod
+from tests.holds.nodes import QUICK, answering, asking, first_answer, held_by, listing, questions, turns
 from tests.kubelet.fakes import healthy, registered
 from tests.kubelet.fakes import pod as new_pod
 from tests.kubelet.monitors import monitored, socket_below

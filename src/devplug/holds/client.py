@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from devplug.backoff import backoff_seconds
 from devplug.errors import KubeletError, RemoteError
-from devplug.holders.held_device import only_text
+from devplug.holds.held_device import only_text
 from devplug.wire.limits import MONITOR_RECEIVE_LIMIT_BYTES
 from devplug.wire.podresources import GET_ALLOCATABLE_RESOURCES, LIST, V1ALPHA1_LIST
 from devplug.wire.sockets import connected, socket_identity

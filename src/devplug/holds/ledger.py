@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from devplug.holders.held_device import Allocated, Released, Remembered, Rules
+from devplug.holds.held_device import Allocated, Released, Remembered, Rules
 from devplug.status import Holder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from devplug.holders.held_device import Difference, Key, Memory
+    from devplug.holds.held_device import Difference, Key, Memory
     from devplug.wire.values import PodResources, SocketIdentity
 
 __all__ = ["Ledger"]

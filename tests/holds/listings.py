@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from devplug.holders.held_device import Rules
+from devplug.holds.held_device import Rules
 from devplug.status import Holder
 from devplug.wire.values import ContainerDevices, ContainerResources, PodResources
 

@@ -17,12 +17,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from devplug.daemon.device_list import DeviceList, ScanResult
 from devplug.daemon.sources.device import HostDevice
 from devplug.devices import Device
-from devplug.holders.held_device import Released, ledger_memory, ledger_text
-from devplug.holders.ledger import Ledger
+from devplug.holds.held_device import Released, ledger_memory, ledger_text
+from devplug.holds.ledger import Ledger
 from devplug.plugin.inventory import Inventory
 from devplug.wire.values import PodResources
 from tests.daemon.hosts import resource
-from tests.holders.listings import RESOURCE, RULES, pods
+from tests.holds.listings import RESOURCE, RULES, pods
 
 IDS = tuple("abc")
 FILE = resource('discover: {usb: {vendor: "0403"}}, whenUnplugged: {keepUnhealthyFor: 0s}')

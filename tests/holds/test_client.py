@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from devplug.holders.client import (
+from devplug.holds.client import (
     Trouble,
     UnansweredError,
     ask,
@@ -23,14 +23,14 @@ from devplug.holders.client import (
     read_checkpoint,
     retry_wait_seconds,
 )
-from devplug.holders.ledger import Ledger
+from devplug.holds.ledger import Ledger
 from devplug.kubelet.checkpoint import Checkpoint, encode
 from devplug.kubelet_dir import CHECKPOINT_NAME
 from devplug.wire.podresources import LIST
 from devplug.wire.sockets import connected, socket_identity
 from devplug.wire.values import PodResources
-from tests.holders.listings import KUBELET, pod
-from tests.holders.nodes import NONE, OLD, V1, answering, listing
+from tests.holds.listings import KUBELET, pod
+from tests.holds.nodes import NONE, OLD, V1, answering, listing
 from tests.kubelet.fakes import Clock, healthy, registered
 from tests.kubelet.fakes import pod as new_pod
 from tests.kubelet.monitors import monitored, socket_below

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from devplug.holders.held_device import Allocated, Released, Remembered, ledger_memory, ledger_text
-from devplug.holders.ledger import Ledger
+from devplug.holds.held_device import Allocated, Released, Remembered, ledger_memory, ledger_text
+from devplug.holds.ledger import Ledger
 from devplug.wire.values import PodResources
-from tests.holders.listings import KUBELET, NEXT_KUBELET, RESOURCE, RULES, holder, pod, pods
+from tests.holds.listings import KUBELET, NEXT_KUBELET, RESOURCE, RULES, holder, pod, pods
 
 OTHER = pod("other", "z")
 """Holds a device for ever."""

@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from devplug.holders.held_device import Rules
-from devplug.holders.holders import Holders
+from devplug.holds.held_device import Rules
+from devplug.holds.holders import Holders
 from devplug.kubelet.kubelet import Kubelet
 from devplug.wire.podresources import LIST, V1ALPHA1_LIST
 from devplug.wire.sockets import Listener, unary
 from devplug.wire.values import PodResources
-from tests.holders.listings import RESOURCE, holder
+from tests.holds.listings import RESOURCE, holder
 from tests.kubelet.fakes import LONG_SECONDS
 
 Serve = Callable[[], Awaitable[Sequence[PodResources]]]

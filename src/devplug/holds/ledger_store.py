@@ -11,15 +11,15 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Final
 
-from devplug.holders.held_device import ledger_memory, ledger_text
+from devplug.holds.held_device import ledger_memory, ledger_text
 from devplug.linux.durable_file import remove_remains, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from devplug.holders.held_device import Memory
-    from devplug.holders.ledger import Ledger
+    from devplug.holds.held_device import Memory
+    from devplug.holds.ledger import Ledger
 
 __all__ = ["WRITE_PERIOD_SECONDS", "LedgerFile", "LedgerFolder"]
 
