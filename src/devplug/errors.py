@@ -1,4 +1,4 @@
-"""The errors, in branches by who must act.
+"""The errors, in branches by the person who must act. Pure.
 
 `ConfigError`: edit the file. `PluginError`: mend the plugin's code. `KubeletError`: look at the node; it may
 pass. `AllocationError`: this one request cannot be met. `RemoteError`: the other end of a socket refused.

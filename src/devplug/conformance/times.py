@@ -1,4 +1,7 @@
-"""The times of a run: how long the judge watches and waits, in seconds; all times of the checks are here."""
+"""The times of a run: how long the judge watches and waits, in seconds; all times of the checks are here.
+
+Pure.
+"""
 
 from __future__ import annotations
 

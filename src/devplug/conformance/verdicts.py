@@ -1,4 +1,4 @@
-"""A check, which is one rule of the contract with an ID, and the verdict that a plugin gets on it.
+"""A check, which is one rule of the contract with an ID, and the verdict that a plugin gets on it. Pure.
 
 Each check is a function that `check` has given its rule; here they are chosen by ID and group. A verdict says
 what came of one: passed, failed, skipped or not judged, and why.

@@ -1,4 +1,4 @@
-"""The pace of sessions with the API server: how soon the next one begins when one has failed. Pure."""
+"""The pace of sessions with the API server: how soon the next one begins when one has failed."""
 
 from __future__ import annotations
 

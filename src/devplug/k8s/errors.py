@@ -1,4 +1,4 @@
-"""The errors of calls to an API server, as sentences that say who must act."""
+"""The errors of calls to an API server, each with the sentence for the person who must act. Pure."""
 
 from __future__ import annotations
 

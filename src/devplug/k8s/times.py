@@ -1,4 +1,4 @@
-"""Moments and ages as the API writes them: RFC 3339 in UTC, and the short ages of kubectl's tables."""
+"""Moments and ages as the API writes them: RFC 3339 in UTC, and the short ages of kubectl's tables. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pods as the kubelet sees them: requests, statuses, and the configuration of containers.
+"""Pods as the kubelet sees them: requests, statuses, and the configuration of containers. Pure.
 
 Values only. `allocation` has the holders of devices; `kubelet` decides when something happens.
 """

@@ -2,7 +2,7 @@
 
 It is the way that Kubernetes documents for resources without hardware ("Advertise Extended Resources for a
 Node"). The kubelet leaves capacity that it does not know alone and copies it to allocatable
-(pkg/kubelet/nodestatus/setters.go).
+(pkg/kubelet/nodestatus/setters.go). Pure.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The codecs of messages: each has a layout, and functions from our value to its bytes and back.
+"""The codecs of messages: each has a layout, and functions from our value to its bytes and back. Pure.
 
 The messages stand in the modules of the APIs: `deviceplugin`, `pluginregistration`, `podresources`.
 """

@@ -1,7 +1,7 @@
 """The device plugin API, v1beta1: its messages with our values for them, and every method with its path.
 
 A new version of the API is a new row. The other APIs have theirs in `pluginregistration` and
-`podresources`, which a plugin does not load.
+`podresources`, which a plugin does not load. Pure.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The API of DRA drivers, and the one of their devices' health: values, messages and methods.
+"""The API of DRA drivers, and the one of their devices' health: values, messages and methods. Pure.
 
 Two versions of the first are served side by side and differ in one field (kubelet.md 1.7): v1beta1 has no
 share ID.

@@ -1,4 +1,4 @@
-"""The limits of a socket: bytes of a message, connections and calls."""
+"""The limits of a socket: bytes of a message, connections and calls. Pure."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The API by which the kubelet asks plugins that it found in plugins_registry: its messages and methods.
 
-The versions v1, v1beta1 and v1alpha1 differ in nothing that crosses the socket.
+The versions v1, v1beta1 and v1alpha1 differ in nothing that crosses the socket. Pure.
 """
 
 from __future__ import annotations

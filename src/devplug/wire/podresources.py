@@ -1,4 +1,4 @@
-"""The PodResources API, which lists the devices of each pod: messages and methods of its versions.
+"""The PodResources API, which lists the devices of each pod: messages and methods of its versions. Pure.
 
 Apart from the device plugin API, because a plugin neither serves nor calls it.
 """

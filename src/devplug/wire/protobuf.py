@@ -2,7 +2,7 @@
 
 It decides as google.protobuf does, which the tests hold it against: unknown fields are skipped, the last of
 several values wins and messages are merged, numbers come packed or one by one, text is UTF-8, and what is cut
-off, too deep or too long is malformed.
+off, too deep or too long is malformed. Pure.
 """
 
 from __future__ import annotations

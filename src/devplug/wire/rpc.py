@@ -1,4 +1,4 @@
-"""gRPC over HTTP/2, without I/O: requests, messages and outcomes on a stream, for both ends.
+"""gRPC over HTTP/2, without I/O: requests, messages and outcomes on a stream, for both ends. Pure.
 
 It follows gRPC's "PROTOCOL-HTTP2.md", the chapters of which stand in quotes. A request is a head of header
 fields ("Requests"); a message has a length before it, and none is compressed ("Length-Prefixed-Message");

@@ -1,4 +1,4 @@
-"""The statuses of gRPC: what our errors become at the other end, and those of HTTP/2 ("Errors")."""
+"""The statuses of gRPC: what our errors become at the other end, and those of HTTP/2 ("Errors"). Pure."""
 
 from __future__ import annotations
 

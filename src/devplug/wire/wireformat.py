@@ -1,4 +1,7 @@
-"""The bytes of Protocol Buffers below any layout: numbers, tags, lengths, and fields that nobody knows."""
+"""The bytes of Protocol Buffers below any layout: numbers, tags, lengths, and unknown fields.
+
+Pure.
+"""
 
 from __future__ import annotations
 

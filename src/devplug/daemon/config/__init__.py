@@ -1,1 +1,4 @@
-"""The configuration file: its types and rules, its tree and loader, its JSON Schema and its page of keys."""
+"""The configuration file: its types and rules, its tree and loader, its JSON Schema and its page of keys.
+
+Pure.
+"""

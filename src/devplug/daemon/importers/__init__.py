@@ -1,1 +1,4 @@
-"""Importers: configurations of other device plugins as ours, with a report of what has no counterpart."""
+"""Importers: configurations of other device plugins as ours, with a report of what has no counterpart.
+
+Pure.
+"""

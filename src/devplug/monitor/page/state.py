@@ -1,4 +1,4 @@
-"""The view model of the page, in values that JSON has: what `/state.json` and each event carry."""
+"""The view model of the page, in values that JSON has: what `/state.json` and each event carry. Pure."""
 
 from __future__ import annotations
 

@@ -2,5 +2,5 @@
 
 Users need only `connection`. Its rules are data or small functions in the files beside it: `frames`,
 `headers`, `flow_control`, `streams`. Numbers in brackets are sections of RFC 9113 unless another document is
-named.
+named. Pure.
 """

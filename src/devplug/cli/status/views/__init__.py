@@ -1,1 +1,1 @@
-"""The views of a node: its status and a moment become rows, sentences and screens. All is pure."""
+"""The views of a node: its status and a moment become rows, sentences and screens. Pure."""
