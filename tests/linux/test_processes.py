@@ -25,6 +25,7 @@ from devplug.linux.processes import (
     stat_fields,
     wants_default_dir,
     with_default_dir,
+    with_folders,
 )
 
 MAY_MOUNT = wants_default_dir(["plugin"])
@@ -63,6 +64,18 @@ def test_a_plugin_can_find_our_folder_at_the_compiled_in_path_alone(tmp_path: Pa
     command = with_default_dir(["ls", KUBELET_PLUGIN_DIR], tmp_path)
     assert "mark-of-this-test" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert not Path(KUBELET_PLUGIN_DIR, "mark-of-this-test").exists()
+
+
+@pytest.mark.skipif(not MAY_MOUNT, reason="needs the right to mount")
+def test_several_folders_are_mounted_for_one_program(tmp_path: Path) -> None:
+    first, second, place = tmp_path / "a folder", tmp_path / "second", tmp_path / "place"
+    for folder in (first, second, place):
+        folder.mkdir()
+    (first / "inner").mkdir()
+    (second / "found").touch()
+    command = with_folders(["ls", str(place / "inner")], {str(place): first, str(place / "inner"): second})
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "found\n"
+    assert not list(place.iterdir())
 
 
 def test_a_program_is_told_the_plugin_folder_and_what_is_added_wins(tmp_path: Path) -> None:

@@ -35,11 +35,17 @@ __all__ = [
     "stat_fields",
     "wants_default_dir",
     "with_default_dir",
+    "with_folders",
 ]
 
 SIGTERM: Final = 15
 SIGKILL: Final = 9
 """Numbers, because handlers of signals, and with them `signal`, are for the command line alone."""
+
+_MOUNTING: Final = """
+while [ -n "$1" ]; do mkdir -p "$2" && mount --bind "$1" "$2" || exit; shift 2; done; shift; exec "$@"
+"""
+"""Takes pairs of a folder and a path, an empty word, and the command."""
 
 _MOUNT_CAPABILITY: Final = 1 << 21
 """CAP_SYS_ADMIN, as a bit of CapEff (capabilities(7))."""
@@ -66,17 +72,23 @@ def wants_default_dir(command: Iterable[str], environment: Mapping[str, str] | N
 
 
 def with_default_dir(command: Sequence[str], folder: Path) -> list[str]:
-    """Return what runs `command` with `folder` in place of the compiled-in one, for it alone.
+    """Return what runs `command` with `folder` in place of the compiled-in one: see `with_folders`."""
+    return with_folders(command, {KUBELET_PLUGIN_DIR: folder})
 
-    Needs root, and util-linux; an empty folder is made if there is none yet. Raises `PluginError` for a
-    program that does not exist, which `unshare` would report less plainly.
+
+def with_folders(command: Sequence[str], folders: Mapping[str, Path]) -> list[str]:
+    """Return what runs `command` with each folder mounted at its path, in the order given, for it alone.
+
+    Needs root, and util-linux; an empty folder is made for a path that does not exist yet. Raises
+    `PluginError` for a program that does not exist, which `unshare` would report less plainly.
     """
     from shutil import which
 
     if which(command[0]) is None:
         raise cannot_run(command, OSError(errno.ENOENT, os.strerror(errno.ENOENT)))
-    script = f'mkdir -p {KUBELET_PLUGIN_DIR} && mount --bind "$0" {KUBELET_PLUGIN_DIR} && exec "$@"'
-    return ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, str(folder), *command]
+    pairs = [word for path, folder in folders.items() for word in (str(folder), path)]
+    alone = ["unshare", "--mount", "--propagation", "private", "sh", "-c", _MOUNTING, "sh"]
+    return [*alone, *pairs, "", *command]
 
 
 def _can_mount() -> bool:

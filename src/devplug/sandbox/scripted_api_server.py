@@ -15,11 +15,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs
 
-from devplug.dra.versions import from_v1, to_v1
+from devplug.dra.versions import GROUP, from_v1, to_v1
 from devplug.k8s.objects import Object, maps, text, with_part
 from devplug.linux.notifier import Notifier, within
+from devplug.sandbox.api.errors import StatusError
 from devplug.sandbox.api.kinds import BETAS, known
 from devplug.sandbox.registry import NAMESPACES, NODES, RESOURCE_SLICES, Registry
+from devplug.sandbox.server.bodies import decoded_object
 from devplug.sandbox.server.listener import ApiServer
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
     from devplug.sandbox.api.options import LogOptions
     from devplug.sandbox.server.app import Application, Receive, Scope, Send
+    from devplug.sandbox.server.listener import Tls
+    from devplug.sandbox.server.podaccount import PodAccount
 
 __all__ = ["AnsweredRequest", "ScriptedApiServer", "scripted_api_server"]
 
@@ -52,7 +56,12 @@ class ScriptedApiServer:
     """The API server of one cluster with one node; lives as long as its `scripted_api_server` block."""
 
     def __init__(
-        self, node_name: str, tasks: asyncio.TaskGroup, on_change: Callable[[], None], log_length: int
+        self,
+        node_name: str,
+        tasks: asyncio.TaskGroup,
+        on_change: Callable[[], None],
+        log_length: int,
+        tls: Tls | None = None,
     ) -> None:
         self.refuse_code = 0
         """The HTTP status of every answer; 0 to answer rightly."""
@@ -66,10 +75,13 @@ class ScriptedApiServer:
         self._tasks = tasks
         self._on_change = on_change
         self._token = secrets.token_hex(16)
+        self._tls = tls
         self._port = 0
         self._serving: asyncio.Task[None] | None = None
         self.kubeconfig = ""
         """The text of the administrator's kubeconfig, from the first `start` on."""
+        self.account: PodAccount | None = None
+        """What a pod with all rights has mounted, from the first `start` on; None without TLS."""
         self._registry.create(NAMESPACES, "", {"metadata": {"name": NAMESPACE}})
         self._registry.create(NODES, "", {"metadata": {"name": node_name}})
 
@@ -94,12 +106,14 @@ class ScriptedApiServer:
             control=_no_control,
             token=self._token,
             port=self._port,
+            tls=self._tls,
             betas=BETAS,
             around=self._around,
         )
         server.listen()
         self._port = server.port
         self.kubeconfig = server.kubeconfig
+        self.account = server.account_of(self._token) if self._tls else None
         self._serving = self._tasks.create_task(server.run())
 
     async def stop(self) -> None:
@@ -187,8 +201,9 @@ class ScriptedApiServer:
             if self.refuse_code:
                 await _refuse(self.refuse_code, noted)
             elif self.dropped and scope["method"] in {"POST", "PUT"} and "/resourceslices" in path:
-                body = _without(self.dropped, path.split("/")[3], await _body(receive))
-                await app(_of_length(scope, len(body)), _once(body, receive), noted)
+                body = await _body(receive)
+                scope, body = _without(self.dropped, path.split("/")[3], scope, body)
+                await app(scope, _once(body, receive), noted)
             else:
                 await app(scope, receive, noted)
 
@@ -197,15 +212,16 @@ class ScriptedApiServer:
 
 @asynccontextmanager
 async def scripted_api_server(
-    node_name: str, on_change: Callable[[], None], log_length: int = LOG_LENGTH
+    node_name: str, on_change: Callable[[], None], log_length: int = LOG_LENGTH, tls: Tls | None = None
 ) -> AsyncIterator[ScriptedApiServer]:
     """Have an API server that listens; `on_change` is called after each request and change of a slice.
 
-    It remembers the last `log_length` changes of a kind.
+    It remembers the last `log_length` changes of a kind. With `tls` it serves https, and `account` is what a
+    pod finds mounted; `listener.Tls.made_in` makes a certificate.
     """
     failure: Exception | None = None
     async with asyncio.TaskGroup() as tasks:
-        server = ScriptedApiServer(node_name, tasks, on_change, log_length)
+        server = ScriptedApiServer(node_name, tasks, on_change, log_length, tls)
         following = tasks.create_task(server.follow())
         try:
             await server.start()
@@ -228,20 +244,26 @@ async def _body(receive: Receive) -> bytes:
     return content
 
 
-def _without(dropped: Sequence[str], version: str, body: bytes) -> bytes:
-    """Return the text of a slice of that version without these fields of its devices."""
-    written = to_v1("ResourceSlice", json.loads(body), version)
+def _without(dropped: Sequence[str], version: str, scope: Scope, body: bytes) -> tuple[Scope, bytes]:
+    """Return the request for a slice of that version, without these fields of its devices.
+
+    A body that cannot be read stays as it is, for the application to refuse.
+    """
+    headers = {name.lower(): value for name, value in scope["headers"]}
+    content_type = headers.get(b"content-type", b"").decode("latin-1")
+    try:
+        sent = decoded_object(body, content_type, "ResourceSlice", f"{GROUP}/{version}").object
+    except StatusError:
+        return scope, body
+    written = to_v1("ResourceSlice", sent, version)
     devices = [
         {key: value for key, value in one.items() if key not in dropped}
         for one in maps(written, "spec", "devices")
     ]
     kept = with_part(written, devices, "spec", "devices")
-    return json.dumps(from_v1("ResourceSlice", kept, version)).encode()
-
-
-def _of_length(scope: Scope, length: int) -> Scope:
-    kept = [one for one in scope["headers"] if one[0].lower() != b"content-length"]
-    return {**scope, "headers": [*kept, (b"content-length", str(length).encode())]}
+    body = json.dumps(from_v1("ResourceSlice", kept, version)).encode()
+    headers |= {b"content-length": str(len(body)).encode(), b"content-type": b"application/json"}
+    return {**scope, "headers": list(headers.items())}, body
 
 
 def _once(body: bytes, receive: Receive) -> Receive:

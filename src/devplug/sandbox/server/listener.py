@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import socket
 import ssl
+import subprocess
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import uvicorn
 
-from devplug.errors import DevplugError
+from devplug.errors import DevplugError, one_line
 from devplug.sandbox.server.app import App
 from devplug.sandbox.server.auth import kubeconfig
 from devplug.sandbox.server.handlers import BEAT_SECONDS
+from devplug.sandbox.server.podaccount import PodAccount
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
+    from typing import Self
 
     from devplug.sandbox.api.kinds import Resource
     from devplug.sandbox.registry import Registry
@@ -32,6 +35,9 @@ _HOST: Final = "127.0.0.1"
 _BACKLOG: Final = 512
 _IDLE_SECONDS: Final = 120
 """How long an idle connection is kept; client-go ends its own after 90 s, and so never meets this end."""
+_DAYS: Final = "3650"
+_ALTERNATIVE_NAMES: Final = f"subjectAltName=IP:{_HOST},DNS:localhost,DNS:kubernetes.default.svc"
+_KEY_USAGE: Final = "keyUsage=critical,digitalSignature,keyCertSign"
 _GRACE_SECONDS: Final = 5
 """How long a client may take to read the end of its answer when the server stops."""
 
@@ -47,6 +53,30 @@ class Tls:
     cert_file: Path
     """The certificate and what leads to who signed it, in PEM."""
     key_file: Path
+
+    @classmethod
+    def made_in(cls, folder: Path) -> Self:
+        """Make a certificate for 127.0.0.1 that is its own authority, with its key, in a private folder.
+
+        Raises `ServingError`.
+        """
+        made = cls(folder / "apiserver.crt", folder / "apiserver.key")
+        kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", _DAYS]
+        extensions = ["-addext", _ALTERNATIVE_NAMES, "-addext", _KEY_USAGE]
+        files = ["-keyout", str(made.key_file), "-out", str(made.cert_file)]
+        command = ["openssl", "req", "-x509", "-subj", "/CN=devplug sandbox", *kind, *extensions, *files]
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603 -- our own words
+        except OSError as error:
+            raise ServingError(
+                f"cannot make a certificate in {folder} with openssl: {error.strerror}; install openssl"
+            ) from error
+        except subprocess.CalledProcessError as error:
+            raise ServingError(
+                f"openssl cannot make a certificate in {folder}: {one_line(error.stderr)}"
+            ) from error
+        return made
 
 
 class ApiServer:
@@ -138,6 +168,11 @@ class ApiServer:
         """Return the text of a kubeconfig for who has this token, after `listen`. Raises `ServingError`."""
         ca_pem = b"" if self._tls is None else _read(self._tls.cert_file)
         return kubeconfig(self._url(token), token, ca_pem)
+
+    def account_of(self, token: str, namespace: str = "default") -> PodAccount:
+        """Return what a pod of this token has mounted, after `listen`, with TLS. Raises `ServingError`."""
+        assert self._tls is not None
+        return PodAccount(_HOST, self.port, token, _read(self._tls.cert_file), namespace)
 
     def _url(self, token: str) -> str:
         if self._tls is not None:
