@@ -131,7 +131,7 @@ check: .venv/.ready ## judge form, types, layers and promises, without running t
 	$(BIN)/lint-imports
 	$(BIN)/python -m devplug.daemon.config.schema | diff --unified $(SCHEMA) - # else: make schema
 	@for pair in $(PAGES); do $(BIN)/python -m $${pair#*=} | diff --unified $${pair%%=*} -; done # else: make pages
-	$(BIN)/python -m pytest -q tests/test_{public_face,promises,protos,readme}.py
+	$(BIN)/python -m pytest -q tests/test_{public_face,promises,protos,readme}.py tests/torture/test_guards.py
 
 bench: .venv/.ready ## measure our daemon; beside another plugin: make bench CMD='./plugin --dir {dir}'
 	@$(BIN)/python -m bench $(ARGS) $(if $(CMD),-- $(CMD))

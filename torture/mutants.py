@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from torture.edits import mutated
 from torture.guards import GUARDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from torture.guards.guard import Guard
+    from torture.guards import Guard
 
 ROOT: Final = Path(__file__).parent.parent
 LIMIT_SECONDS: Final = 180
@@ -112,16 +113,15 @@ def _copied(tree: Path) -> Path:
 
 async def _judge(guard: Guard, tree: Path) -> MutantResult:
     """Remove a guard in a tree, see what its catcher says, and put it back."""
-    file = tree / guard.file
-    text = file.read_text()
     started = time.monotonic()
+    texts = {file.relative_to(ROOT): text for file, text in mutated(guard.edits).items()}
     try:
-        file.write_text(guard.removed_from(text))
+        for name, text in texts.items():
+            (tree / name).write_text(text)
         code, words = await _run(_command(guard.caught_by), tree)
-    except (OSError, ValueError) as error:
-        return MutantResult(guard, is_caught=False, seconds=0, words=str(error))
     finally:
-        file.write_text(text)
+        for name in texts:
+            shutil.copy2(ROOT / name, tree / name)
     seconds = time.monotonic() - started
     if code == TEST_FAILED:
         return MutantResult(guard, is_caught=True, seconds=seconds)
