@@ -25,16 +25,16 @@ LOCK := $(BIN)/uv pip compile --universal --python-version 3.11 --quiet \
 # way needs no ensurepip, which Debian leaves out of python3 (it is in python3-venv).
 pip = $$($(PYTHON) -m pip --python $(1)/bin/python --version >/dev/null 2>&1 \
 	&& echo $(PYTHON) -m pip --python $(1)/bin/python || echo $(1)/bin/python -m pip) \
-	--disable-pip-version-check --quiet
+	--disable-pip-version-check $(2)
 
-# $(1): folder of the environment, $(2): the lock that it holds exactly.
+# $(1): folder of the environment, $(2): the lock that it holds exactly. Of pip's output the names of packages are shown.
 define environment
 @echo "building $(1) from $(2)"
 @$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "devplug needs Python 3.11 or newer")'
 @rm -rf $(1)
 @$(PYTHON) -m pip --version >/dev/null 2>&1 \
 	&& $(PYTHON) -m venv --without-pip $(1) || $(PYTHON) -m venv $(1)
-@$(call pip,$(1)) install --require-hashes -r $(2)
+@$(call pip,$(1)) install --progress-bar off --require-hashes -r $(2) | sed --unbuffered --quiet 's/ (from .*//; /^Coll/p; /^Inst/p'
 @touch $(1)/.locked
 endef
 
@@ -42,7 +42,22 @@ endef
 	$(call environment,.venv,requirements/dev.lock)
 
 .venv/.ready: .venv/.locked pyproject.toml
-	@$(call pip,.venv) install --no-deps --no-build-isolation --editable .
+	@$(call pip,.venv,--quiet) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# What devplug needs to run, with a link to this source tree: a build of the wheel would double the time.
+define launcher
+#!/bin/sh
+exec '$(CURDIR)/.venv-demo/bin/python' -P -c 'import sys; sys.argv[0] = "devplug"; from devplug.cli import main; main()' "$$@"
+endef
+
+.venv-demo/.locked: requirements/runtime.lock
+	$(call environment,.venv-demo,requirements/runtime.lock)
+
+.venv-demo/.ready: export LAUNCHER = $(launcher)
+.venv-demo/.ready: .venv-demo/.locked
+	@echo "$(CURDIR)/src" > "$$(.venv-demo/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/devplug.pth"
+	@printenv LAUNCHER > .venv-demo/bin/devplug && chmod +x .venv-demo/bin/devplug
 	@touch $@
 
 .venv-wheel/.locked: requirements/test.lock
@@ -55,8 +70,10 @@ endef
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
 
-demo: .venv/.ready ## show this machine's devices in pods: no cluster, no root
-	@$(BIN)/devplug demo
+demo: .venv-demo/.ready ## show this machine's devices in pods: no cluster, no root
+	@.venv-demo/bin/devplug demo
+	@printf '%s\n' '' 'To run devplug yourself:' '  source .venv-demo/bin/activate' '  devplug discover' \
+		'  devplug sandbox up --detach' 'Tutorials: docs/README.md'
 
 # One more than there are processors, because many tests wait for programs and for the kernel.
 PYTEST := python -m pytest --numprocesses $(shell echo $$(($$(nproc) + 1))) --dist loadfile
@@ -90,7 +107,7 @@ ALL_ON_WHEEL := tests $(addprefix --ignore=tests/,bench conformance deploy docs 
 	$(addprefix sandbox/,api authorization controllers nodes openapi scheduler server))
 
 define on_wheel
-@$(call pip,.venv-wheel) install --no-deps --force-reinstall dist/*.whl
+@$(call pip,.venv-wheel,--quiet) install --no-deps --force-reinstall dist/*.whl
 @rm -rf build/sdist && mkdir -p build/sdist
 @tar -xzf dist/*.tar.gz -C build/sdist --strip-components=1
 @rm -r build/sdist/src
@@ -176,4 +193,4 @@ dist: .venv/.ready ## build the sdist, and the wheel from it
 	$(BIN)/python -m build --no-isolation --outdir dist .
 
 clean: ## remove all that these targets make
-	rm -rf .venv .venv-wheel .venv-audit build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-demo .venv-wheel .venv-audit build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
