@@ -36,10 +36,28 @@ def test_the_version_is_the_packages() -> None:
     assert (ran.returncode, ran.stdout) == (0, f"devplug, version {__version__}\n")
 
 
-def test_without_a_command_the_help_is_shown_and_the_input_is_bad() -> None:
-    ran = devplug()
+@pytest.mark.parametrize("group", [[], ["sandbox"]], ids=["devplug", "devplug sandbox"])
+def test_a_group_without_a_command_prints_its_help(group: list[str]) -> None:
+    ran = devplug(*group)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout == devplug(*group, "--help").stdout
+
+
+@pytest.mark.parametrize("group", [[], ["sandbox"]], ids=["devplug", "devplug sandbox"])
+def test_the_help_shows_each_summary_in_full_on_one_line(group: list[str]) -> None:
+    rows = devplug(*group, "--help").stdout.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
+    assert len(rows) > 10
+    for row in rows:
+        assert re.fullmatch(r"  [a-z-]+ +[A-Z].+[^.]\.", row), row
+        assert len(row) <= 80
+
+
+@pytest.mark.parametrize("command", [["run"], ["validate"], ["manifests"]], ids="".join)
+def test_the_configuration_is_always_the_option_c(command: list[str], tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing.yaml")
+    ran = devplug(*command, "-c", missing)
     assert ran.returncode == 2
-    assert "Start here:  devplug demo" in ran.stderr
+    assert missing in ran.stderr
 
 
 def test_an_unknown_command_is_bad_input() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from devplug.cli.run import DEFAULT_CONFIG
+from devplug.cli.run_options import DEFAULT_CONFIG
 from devplug.kubelet.kubelet import Kubelet
 from tests.cli.programs import (
     DEVPLUG,

@@ -96,17 +96,23 @@ def test_a_description_for_programs_is_what_the_nodes_say(standin: StandIn, ask:
 
 DESCRIPTION: Object = {
     "node": "worker-0",
-    "kubeletRunning": False,
+    "is_kubelet_running": False,
     "capacity": {"cpu": "2", "example.com/tty": "3", "example.com/licence": "2"},
     "allocatable": {"cpu": "2", "example.com/tty": "1"},
     "resources": [
         {
             "name": "example.com/tty",
             "devices": [
-                {"id": "a", "health": "Healthy", "isUsable": True, "numaNodes": [0, 1], "heldBy": "lab/p/c"},
-                {"id": "b", "health": "Unhealthy", "isUsable": False, "numaNodes": [], "heldBy": ""},
-                {"id": "c", "health": "", "isUsable": False, "numaNodes": [], "heldBy": "lab/p/c"},
-                {"id": "d", "health": "Healthy", "isUsable": False, "numaNodes": [], "heldBy": ""},
+                {
+                    "id": "a",
+                    "health": "Healthy",
+                    "is_usable": True,
+                    "numa_nodes": [0, 1],
+                    "held_by": "lab/p/c",
+                },
+                {"id": "b", "health": "Unhealthy", "is_usable": False, "numa_nodes": [], "held_by": ""},
+                {"id": "c", "health": "", "is_usable": False, "numa_nodes": [], "held_by": "lab/p/c"},
+                {"id": "d", "health": "Healthy", "is_usable": False, "numa_nodes": [], "held_by": ""},
             ],
         }
     ],
@@ -114,7 +120,7 @@ DESCRIPTION: Object = {
         {
             "namespace": "lab",
             "name": "gpus",
-            "usedBy": ["lab/p", "lab/q"],
+            "used_by": ["lab/p", "lab/q"],
             "drivers": [
                 {"name": "a.example.com", "devices": [{"pool": "worker-0", "device": "gpu-0"}]},
                 {"name": "b.example.com", "devices": []},
@@ -130,17 +136,17 @@ DESCRIPTION: Object = {
             "containers": [
                 {
                     "name": "c",
-                    "isRunning": True,
-                    "isInNameOnly": True,
-                    "deviceNodes": [
-                        {"hostPath": "/dev/a", "containerPath": "/dev/tty0", "permissions": "rw"}
+                    "is_running": True,
+                    "is_in_name_only": True,
+                    "device_nodes": [
+                        {"host_path": "/dev/a", "container_path": "/dev/tty0", "permissions": "rw"}
                     ],
-                    "mounts": [{"hostPath": "/srv", "containerPath": "/lib/x", "readOnly": True}],
+                    "mounts": [{"host_path": "/srv", "container_path": "/lib/x", "read_only": True}],
                     "envs": [{"name": "TTY", "value": "/dev/tty0"}],
                     "annotations": {"example.com/x": "y", "io.kubernetes.container.hash": "1"},
-                    "cdiDevices": ["example.com/tty=a"],
+                    "cdi_devices": ["example.com/tty=a"],
                 },
-                {"name": "d", "isRunning": False, "isInNameOnly": False},
+                {"name": "d", "is_running": False, "is_in_name_only": False},
             ],
         },
         {"namespace": "lab", "name": "q", "phase": "Failed", "reason": "UnexpectedAdmissionError"},

@@ -173,9 +173,9 @@ class Hour:
         """What the kubelet knows: its own words, from the other end of the plugin's socket."""
         described = self._described()
         facts = {
-            one["id"]: (one["health"], readable(one["heldBy"])) for one in described[PORT] if one["health"]
+            one["id"]: (one["health"], readable(one["held_by"])) for one in described[PORT] if one["health"]
         }
-        held = [readable(one["heldBy"]) for one in described[SHARED] if one["heldBy"]]
+        held = [readable(one["held_by"]) for one in described[SHARED] if one["held_by"]]
         facts["board"] = ("Healthy", shared(held, len(described[SHARED])))
         return facts
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import click
+from click.core import ParameterSource
 
 from devplug import __version__
 from devplug.cli.options import (
+    Commands,
     color,
+    config_option,
     kubelet_root,
     output,
     output_option,
@@ -15,6 +18,7 @@ from devplug.cli.options import (
     plugin_folder,
     sandbox_dir,
 )
+from devplug.cli.run_options import DEFAULT_CONFIG
 from devplug.cli.startup import LazyCommands
 
 __all__ = ["commands"]
@@ -33,9 +37,9 @@ Examples:
 """
 _EPILOG_VALIDATE = """\b
 Examples:
-  devplug validate devplug.yaml
-  devplug validate --no-host devplug.yaml     in CI: checks the file alone
-  kubectl get cm devplug -o jsonpath='{.data.config\\.yaml}' | devplug validate -
+  devplug validate -c devplug.yaml
+  devplug validate -c devplug.yaml --no-host     in CI: checks the file alone
+  kubectl get cm devplug -o jsonpath='{.data.config\\.yaml}' | devplug validate -c -
 """
 _EPILOG_DISCOVER = """\b
 Examples:
@@ -65,6 +69,7 @@ _HOMES = {
 
 
 @click.group(
+    cls=Commands,
     commands=LazyCommands(_HOMES),
     context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "DEVPLUG"},
     epilog="Start here:  devplug demo, devplug discover, devplug sandbox up",
@@ -75,7 +80,8 @@ def commands() -> None:
 
 
 @commands.command("validate", epilog=_EPILOG_VALIDATE)
-@click.argument("file")
+@config_option
+@click.argument("file", required=False)
 @click.option(
     "--no-host",
     is_flag=True,
@@ -88,7 +94,8 @@ def commands() -> None:
 @click.pass_context
 def _validate(
     context: click.Context,
-    file: str,
+    config: str | None,
+    file: str | None,
     *,
     no_host: bool,
     kubelet_root: str,
@@ -96,15 +103,17 @@ def _validate(
     output: str,
     color: str,
 ) -> int:
-    """Check a configuration, and show what it finds on this machine. FILE may be - for standard input.
+    """Check a configuration and show what it matches here. FILE may be - for standard input.
 
-    Exit code 0: it can be served, maybe with warnings; 2: it cannot. Needs no root, no cluster and no
-    hardware.
+    FILE without -c means the same. Exit code 0: the configuration can be served, maybe with warnings; 2: it
+    cannot. Needs no root, no cluster and no hardware.
     """
     from devplug.cli.validate import validate
 
+    if config and file and context.get_parameter_source("config") is ParameterSource.COMMANDLINE:
+        raise click.UsageError(f"name one configuration: -c {config} or {file}")
     return validate(
-        file,
+        file or config or DEFAULT_CONFIG,
         plugin_dir=str(plugin_folder(context, kubelet_root, plugin_dir).absolute()),
         looks_at_host=not no_host,
         output=output,
@@ -128,7 +137,7 @@ def _validate(
 @output
 @color
 def _discover(*, is_all: bool, is_proposal: bool, output: str, color: str) -> int:
-    """Show which devices this machine has, and the selector that finds each of them."""
+    """Show this machine's devices and the selectors that find them."""
     from devplug.cli.discover import discover
 
     return discover(output=output, color=color, is_all=is_all, is_proposal=is_proposal)
@@ -138,10 +147,10 @@ def _discover(*, is_all: bool, is_proposal: bool, output: str, color: str) -> in
 @output_option("Text for people, or one JSON object for programs.", "table", "json")
 @color
 def _demo(output: str, color: str) -> int:
-    """Show this machine's devices in pods: without a cluster, and without root where that is possible.
+    """Show this machine's devices in pods, without a cluster.
 
-    A kubelet of ours runs in a temporary folder; nothing outside it is touched, but for a loop device that
-    is made and removed when this runs as root.
+    devplug's kubelet emulator runs in a temporary folder. It needs no root. As root the demo also makes and
+    removes a loop device; nothing else outside the folder is changed.
     """
     from devplug.cli.demo import demo
 
@@ -163,9 +172,10 @@ def _demo(output: str, color: str) -> int:
     help="The folder to make. Default: NAME in the current folder.",
 )
 def _new(name: str, resource_name: str | None, directory: str | None) -> int:
-    """Make a project for a device plugin that works: package, tests, image, DaemonSet and CI.
+    """Create the project of a device plugin in Python.
 
-    The folder must not exist yet, or be empty. Its README says what to change where.
+    The project works as it is: package, tests, image, DaemonSet and CI. The folder must not exist yet, or be
+    empty. Its README says what to change where.
     """
     from devplug.cli.new import new
 
@@ -206,10 +216,10 @@ def _advertise(
     force: bool,
     folder: str | None,
 ) -> int:
-    """Set what NODE counts, without a plugin. They may be licences, seats, anything that is counted.
+    """Set counted resources of NODE, without a plugin.
 
-    In the sandbox if one is up, else in the cluster of the kubeconfig. Pods get nothing
-    in their containers; they are only counted.
+    Licences, seats and the like: they are counted, and nothing of them is in a container. Changes the sandbox
+    if one is up, else the cluster of the kubeconfig.
     """
     from devplug.cli.advertise import advertise
 

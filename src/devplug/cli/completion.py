@@ -26,7 +26,7 @@ Examples:
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion_command(context: click.Context, shell: str) -> int:
-    """Print what SHELL has to run so that it completes our commands and options."""
+    """Print the completion script for SHELL."""
     made = get_completion_class(shell)
     assert made is not None
     click.echo(made(context.find_root().command, {}, "devplug", _VARIABLE).source())

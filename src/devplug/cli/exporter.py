@@ -61,7 +61,7 @@ def exporter_command(
     kubelet_root: str,
     plugin_dir: str | None,
 ) -> int:
-    """Tell Prometheus of this node's devices: of devplug's resources and of all other plugins'.
+    """Serve Prometheus metrics of all device plugins of this node.
 
     Asks the kubelet who holds what, and devplug's daemons for the rest; changes nothing. Runs until SIGTERM
     or Ctrl-C. Ready, by /readyz, while the kubelet answers.

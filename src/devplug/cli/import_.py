@@ -102,7 +102,9 @@ def _facts(found: Translation) -> Value:
     "A file for devplug run, or one JSON object with the configuration and the problems.", "yaml", "json"
 )
 def import_(file: str, peer: Peer | None, domain: str | None, key: str | None, output: str) -> int:
-    """Translate another device plugin's configuration: squat's, smarter's or NVIDIA's.
+    """Translate the configuration of another device plugin.
+
+    Knows squat's generic-device-plugin, smarter-device-manager and NVIDIA's device plugin.
 
     FILE is its configuration, a ConfigMap with that, or a DaemonSet with squat's --device flags; - is
     standard input. Standard error names what works differently or was left out, with its line.

@@ -223,9 +223,10 @@ def manifests_command(
     folder: str | None,
     output: str,
 ) -> int:
-    """Print what a cluster needs to serve a configuration: a DaemonSet and all around it.
+    """Print the manifests that serve a configuration on a cluster.
 
-    The pod is allowed what the configuration needs and nothing else; the first lines say what, and why.
+    A DaemonSet and all around it. The pod is allowed what the configuration needs and nothing else; the first
+    lines say what, and why.
     """
     wanted = Wanted(name, namespace, image, kubelet_root, runtime_class, kube_events, may_open)
     return manifests(config_file, wanted, form=form, folder=folder, output=output)

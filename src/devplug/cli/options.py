@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 from click.core import ParameterSource
 
 from devplug.cli.machine import SANDBOX_DIR_VARIABLE
-from devplug.cli.run_options import KUBELET_ROOT_OPTION, PLUGIN_DIR_OPTION, folder_of_plugins
+from devplug.cli.run_options import CONFIG_OPTION, KUBELET_ROOT_OPTION, PLUGIN_DIR_OPTION, folder_of_plugins
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from devplug.sandbox.sandboxdir import SandboxDir
 
 __all__ = [
+    "Commands",
     "account_of",
     "color",
+    "config_option",
     "context_option",
     "kubeconfig_option",
     "kubelet_root",
@@ -41,6 +43,26 @@ __all__ = [
 Command = TypeVar("Command", bound="Callable[..., Any] | click.Command")
 
 
+class Commands(click.Group):
+    """A group of commands. Without a command it prints its help, with each summary in full."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments; print the help and exit with code 0 if there are none."""
+        return super().parse_args(ctx, args or ["--help"])
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write one row for each command. Click cuts summaries at the width of the terminal."""
+        commands = {name: self.commands[name] for name in self.list_commands(ctx)}
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, one.get_short_help_str(_WHOLE)) for name, one in commands.items() if not one.hidden]
+            )
+
+
+_WHOLE: Final = 1_000
+"""Characters of a summary: more than any has."""
+
+
 def settings_of(option: Option) -> dict[str, Any]:
     """Return what click is told of an option, besides its names."""
     if option.kind == "flag":
@@ -54,6 +76,7 @@ def settings_of(option: Option) -> dict[str, Any]:
     return {**kind, "metavar": option.metavar, "envvar": option.variable, "help": option.help}
 
 
+config_option = click.option(*CONFIG_OPTION.names, **settings_of(CONFIG_OPTION))
 color = click.option(
     "--color",
     envvar="DEVPLUG_COLOR",

@@ -35,6 +35,17 @@ Every command, as `--help` shows it. [Where to begin](README.md) says which of t
 A flag on the command line wins over its environment variable, and that over the default. What stands after
 `--` is a command of yours and is left as it is. `-h` is short for `--help`.
 
+## What programs can rely on
+
+| Output | Stability |
+|---|---|
+| exit codes | stable |
+| `-o json`, `-o yaml`: keys in `snake_case` | stable; keys may be added, and the changelog names changes |
+| Kubernetes objects, as `devplug manifests` prints them | keys as in the API of Kubernetes |
+| `verify -o junit`, `-o tap`; IDs of checks | stable |
+| `--log-format json`: `time`, `level`, `message`, facts of audit lines | stable; texts may change |
+| tables, `-o csv`, sentences in any output, `--help` | for people; may change in any version |
+
 ## Exit codes
 
 | Code | Means |

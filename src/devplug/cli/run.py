@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from devplug.cdi.files import CDI_FOLDER
 from devplug.cli.exits import BAD_INPUT, OK, say
 from devplug.cli.machine import machine_numa_nodes
+from devplug.cli.run_options import DEFAULT_CONFIG
 from devplug.daemon.config.loader import load
 from devplug.daemon.config_reader import read_config_file
 from devplug.daemon.service import serve_config
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from devplug.logs import Form
 
 __all__ = ["run"]
-
-DEFAULT_CONFIG: Final = "/etc/devplug/config.yaml"
 
 _THREADS_LIMIT: Final = 4
 _IDLE_SECONDS: Final = 0.5

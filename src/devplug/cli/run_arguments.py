@@ -44,5 +44,5 @@ def run_options_of(context: click.Context) -> RunOptions:
 )
 @click.pass_context
 def run_command(context: click.Context, /, **_: object) -> int:
-    """Serve the devices that a YAML file names, until SIGTERM or Ctrl-C."""
+    """Serve the devices of a configuration. Runs until SIGTERM or Ctrl-C."""
     return start_daemon(run_options_of(context))

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from devplug.logs import Form
 
 __all__ = [
+    "CONFIG_OPTION",
+    "DEFAULT_CONFIG",
     "KUBELET_ROOT_OPTION",
     "PLUGIN_DIR_OPTION",
     "RUN_OPTIONS",
@@ -67,13 +69,15 @@ PLUGIN_DIR_OPTION: Final = Option(
     metavar="DIR",
     kind="path",
 )
+DEFAULT_CONFIG: Final = "/etc/devplug/config.yaml"
+CONFIG_OPTION: Final = Option(
+    ("-c", "--config"),
+    "DEVPLUG_CONFIG",
+    f"The configuration file. Default: {DEFAULT_CONFIG}.",
+    metavar="FILE",
+)
 RUN_OPTIONS: Final = (
-    Option(
-        ("-c", "--config"),
-        "DEVPLUG_CONFIG",
-        "The file that says which devices to serve. Default: /etc/devplug/config.yaml.",
-        metavar="FILE",
-    ),
+    CONFIG_OPTION,
     KUBELET_ROOT_OPTION,
     PLUGIN_DIR_OPTION,
     Option(

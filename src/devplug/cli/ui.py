@@ -47,7 +47,7 @@ def ui_command(
     folder: str | None,
     names: tuple[str, ...],
 ) -> int:
-    """Show devices by NUMA node, their health, and who holds them, live on a web page.
+    """Show a node's devices live, on a web page.
 
     The page only shows; nothing can be changed over it. It has no password, and is for this machine alone
     unless --listen says otherwise. Runs until Ctrl-C.

@@ -88,7 +88,10 @@ def verify_command(
     output: str,
     color: str,
 ) -> int:
-    """Judge a device plugin, in any language, by numbered checks: COMMAND starts it where we are the kubelet.
+    """Judge a device plugin or DRA driver, in any language.
+
+    COMMAND starts the plugin. devplug's kubelet emulator stands in for the kubelet, and numbered checks judge
+    the answers.
 
     In COMMAND, {dir} becomes the plugin folder and {work} a private one. A plugin whose command does not name
     the folder finds ours at the kubelet's own path, in a mount namespace of its own; that needs root. Exit

@@ -33,7 +33,7 @@ _MOST_COUNTS: Final = 12
 _EPILOG: Final = """\b
 Examples:
   devplug why my-pod
-  devplug why kube-system/my-pod -o json | jq -r .rejectedBy
+  devplug why kube-system/my-pod -o json | jq -r .rejected_by
   devplug why my-pod --dir /tmp/sandbox
 """
 
@@ -58,10 +58,10 @@ def why_command(
     output: str,
     color: str,
 ) -> int:
-    """Say why a pod does not run, who said no, and what to do. POD may be NAMESPACE/POD.
+    """Say why a pod does not run, and what to do.
 
-    Looks at the pod, its events, and what the nodes have and give, of a cluster or a sandbox; on the pod's
-    own node, and in a sandbox, also at its devices one by one. Changes nothing.
+    POD may be NAMESPACE/POD. Looks at the pod, its events, and what the nodes have and give, of a cluster or
+    a sandbox; on the pod's own node, and in a sandbox, also at its devices one by one. Changes nothing.
 
     Exit code 0: it runs; 1: something keeps it; 2: that could not be judged.
     """

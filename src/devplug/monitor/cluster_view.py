@@ -97,7 +97,7 @@ class NodeCount:
             "free": self.free,
             "unhealthy": self.unhealthy,
             "ready": self.is_ready,
-            "requestedBy": [{"pod": name, "count": number} for name, number in self.pods.items()],
+            "requested_by": [{"pod": name, "count": number} for name, number in self.pods.items()],
         }
 
     def row(self) -> tuple[str, ...]:

@@ -50,9 +50,9 @@ def test_programs_read_the_cause_of_each_device_and_each_change() -> None:
     found: Any = asked(None, claim(), holding("theirs", "gpu-0")).value()["claims"]
     (request,) = found["requests"]
     (group,) = request["devices"]
-    assert group["excludedBy"] == [{"cause": "inUse", "text": "held", "names": ["other/theirs"]}]
+    assert group["excluded_by"] == [{"cause": "inUse", "text": "held", "names": ["other/theirs"]}]
     assert found["changes"] == ["free claim other/theirs: delete the pods that use it"]
-    assert found["needsAllChanges"] is False
+    assert found["needs_all_changes"] is False
 
 
 def test_a_thousand_devices_stay_one_row() -> None:
@@ -87,7 +87,7 @@ def test_what_was_not_tried_is_not_called_impossible() -> None:
         "add devices, or mend their driver"
     )
     found: Any = result.value()["claims"]
-    assert found["stoppedLooking"] in advice
+    assert found["stopped_looking"] in advice
 
 
 def test_a_driver_that_lists_no_devices_is_named() -> None:

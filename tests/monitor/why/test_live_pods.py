@@ -101,14 +101,14 @@ def judged(
 def test_a_pod_that_runs_says_which_device_it_holds(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     made(stage, "runs", "example.com/laser", 1, RUNNING)
     code, result = judged(stage, capsys, "runs")
-    assert (code, result["state"], result["rejectedBy"]) == (0, "Running", "nobody")
+    assert (code, result["state"], result["rejected_by"]) == (0, "Running", "nobody")
     assert result["facts"] == ["container main holds laser-0 of example.com/laser"]
     broken = stage.folder / "broken"
     broken.touch()
     sick = "{.status.containerStatuses[0].allocatedResourcesStatus[0].resources[0].health}=Unhealthy"
     waited(stage, "pod/runs", sick)
     code, result = judged(stage, capsys, "default/runs")
-    assert (code, result["state"], result["rejectedBy"]) == (1, "Running", "plugin")
+    assert (code, result["state"], result["rejected_by"]) == (1, "Running", "plugin")
     assert "laser-0 of example.com/laser in container main is not healthy any more" in result["because"]
     broken.unlink()
     waited(stage, "pod/runs", sick.replace("Unhealthy", "Healthy"))
@@ -121,7 +121,7 @@ def test_a_pod_that_no_node_has_enough_for_says_who_has_the_devices(
         made(stage, name, "example.com/fpga", 1, RUNNING)
     made(stage, "third", "example.com/fpga", 1, UNSCHEDULED)
     code, result = judged(stage, capsys, "third")
-    assert (code, result["state"], result["rejectedBy"]) == (1, "Pending", "scheduler")
+    assert (code, result["state"], result["rejected_by"]) == (1, "Pending", "scheduler")
     assert (
         result["because"] == "it asks for 1 of example.com/fpga, and no node that it may go to has one free"
     )
@@ -152,7 +152,7 @@ def test_a_pod_that_the_topology_manager_refuses_is_told_that_the_scheduler_know
 ) -> None:
     made(stage, "both", "example.com/fpga", 2, FAILED)
     code, result = judged(stage, capsys, "both")
-    assert (code, result["state"], result["rejectedBy"]) == (1, "Failed", "kubelet")
+    assert (code, result["state"], result["rejected_by"]) == (1, "Failed", "kubelet")
     assert "could not have 2 example.com/fpga on NUMA nodes as its policy wants" in result["because"]
     assert any("single-numa-node" in fact for fact in result["facts"])
     # What was given out within the last second counts as held, whatever has become of its pod.
@@ -168,7 +168,7 @@ def test_what_a_plugin_says_when_it_refuses_is_passed_on(
 ) -> None:
     made(stage, "picky", "example.com/picky", 1, FAILED)
     code, result = judged(stage, capsys, "picky")
-    assert (code, result["state"], result["rejectedBy"]) == (1, "Failed", "plugin")
+    assert (code, result["state"], result["rejected_by"]) == (1, "Failed", "plugin")
     assert result["because"] == "Allocate was refused: the licence has run out; renew it"
 
 
@@ -177,7 +177,7 @@ def test_a_pod_that_was_bound_by_name_is_told_that_nobody_counted(
 ) -> None:
     made(stage, "bound", "example.com/picky", 2, FAILED, '{"nodeName": "worker-0"}')
     code, result = judged(stage, capsys, "bound")
-    assert (code, result["state"], result["rejectedBy"]) == (1, "Failed", "kubelet")
+    assert (code, result["state"], result["rejected_by"]) == (1, "Failed", "kubelet")
     assert "of the 2 example.com/picky that it asks for, worker-0 had only 1" in result["because"]
     assert any("bound by name" in fact for fact in result["facts"])
 
@@ -189,7 +189,7 @@ def test_a_pod_whose_pre_start_is_refused_waits_and_runs_once_it_is_not(
     """The kubelet tries again after ten seconds."""
     made(stage, "dsp", "example.com/dsp", 1, HELD_UP)
     code, result = judged(stage, capsys, "dsp")
-    assert (code, result["state"], result["rejectedBy"]) == (1, "Waiting", "plugin")
+    assert (code, result["state"], result["rejected_by"]) == (1, "Waiting", "plugin")
     assert "pre_start refused container main" in result["because"]
     assert "it could not be reset" in result["because"]
     if waits_for_its_start:
@@ -207,7 +207,7 @@ def test_a_node_that_is_closed_is_told_although_it_has_room(
     try:
         made(stage, "outside", "example.com/fpga", 1, UNSCHEDULED)
         code, result = judged(stage, capsys, "outside")
-        assert (code, result["rejectedBy"]) == (1, "scheduler")
+        assert (code, result["rejected_by"]) == (1, "scheduler")
         taint = "worker-0 has room, but the pod does not tolerate its taint maintenance=disk:NoSchedule"
         assert taint in result["facts"]
     finally:
@@ -222,7 +222,7 @@ def test_a_pod_that_a_quota_kept_from_being_made_is_explained_by_its_owners_name
     while "FailedCreate" not in stage.kubectl("get", "events", "-n", "poor"):
         pass  # each look takes kubectl a moment
     code, result = judged(stage, capsys, "poor/beam")
-    assert (code, result["state"], result["rejectedBy"]) == (1, "NotFound", "quota")
+    assert (code, result["state"], result["rejected_by"]) == (1, "NotFound", "quota")
     assert result["because"] == "quota none-at-all lets DaemonSet beam create no more pods"
 
 

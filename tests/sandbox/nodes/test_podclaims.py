@@ -41,11 +41,11 @@ async def test_claims_are_prepared_once_before_the_first_container_of_a_pod(shor
         assert it.driver.called("NodePrepareResources") == [(claim_uid,)]
         description: Any = it.agent.description()
         [described] = description["claims"]
-        assert (described["name"], described["usedBy"]) == ("a", ["default/a"])
+        assert (described["name"], described["used_by"]) == ("a", ["default/a"])
         [driver] = described["drivers"]
         [device] = driver["devices"]
         assert (driver["name"], device["device"]) == (DRIVER, "gpu-0")
-        assert device["cdiDevices"] == [f"example.com/claim={claim_uid}-gpu-0"]
+        assert device["cdi_devices"] == [f"example.com/claim={claim_uid}-gpu-0"]
         assert runtime.orders[0].config.cdi_devices == (f"example.com/claim={claim_uid}-gpu-0",)
         runtime.end(uid, "c", 1)
         await it.pod("a", lambda pod: pod["status"]["containerStatuses"][0]["restartCount"] == 1)

@@ -279,9 +279,9 @@ async def test_the_agent_says_what_no_object_shows(short_dir: Path) -> None:
         await bed.running("a")
         told: Any = json.loads(json.dumps(bed.agent.description()))
         [resource] = told["resources"]
-        holders = {one["id"]: one["heldBy"] for one in resource["devices"]}
+        holders = {one["id"]: one["held_by"] for one in resource["devices"]}
         assert holders == {"Dev-1": "default/a/c", "Dev-2": ""}
         [pod] = told["pods"]
         [shown] = pod["containers"]
-        assert (pod["phase"], shown["isInNameOnly"]) == ("Running", True)
+        assert (pod["phase"], shown["is_in_name_only"]) == ("Running", True)
         assert shown["envs"] == [{"name": "DEVS_P", "value": "Dev-1"}]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from devplug.cli.options import color, output_option, place_of, sandbox_dir
+from devplug.cli.options import Commands, color, output_option, place_of, sandbox_dir
 from devplug.errors import quoted
 
 if TYPE_CHECKING:
@@ -85,9 +85,12 @@ Example:
 _command = click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
 
 
-@click.group("sandbox", epilog=_EPILOG)
+@click.group("sandbox", cls=Commands, epilog=_EPILOG)
 def sandbox() -> None:
-    """A small Kubernetes for devices, for kubectl: one process, no root, no containers."""
+    """Run a small Kubernetes for devices, in one process.
+
+    It needs no root and has no containers; kubectl works with it.
+    """
 
 
 @sandbox.command("up", epilog=_EPILOG_UP)

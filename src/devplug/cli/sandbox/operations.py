@@ -122,7 +122,7 @@ def describe(place: SandboxDir, node: str | None, *, output: str, color: str) ->
 
 
 def _print_node(printer: Printer, node: object) -> None:
-    stopped = " (its kubelet does not run)" if part(node, "kubeletRunning") is False else ""
+    stopped = " (its kubelet does not run)" if part(node, "is_kubelet_running") is False else ""
     printer.line(f"Node {text(node, 'node')}{stopped}")
     claims = [*_claim_rows(node)]
     if resources := [*_resource_rows(node)]:
@@ -145,8 +145,8 @@ def _print_node(printer: Printer, node: object) -> None:
 
 
 def _print_container(printer: Printer, container: object) -> None:
-    runs = "" if part(container, "isRunning") is True else ", not running"
-    only = ", in name only" if part(container, "isInNameOnly") is True else ""
+    runs = "" if part(container, "is_running") is True else ", not running"
+    only = ", in name only" if part(container, "is_in_name_only") is True else ""
     rows = [[f"    {kind}", *rest] for kind, *rest in _gift_rows(container)]
     printer.line(f"  container {text(container, 'name')}{runs or only}{'' if rows else ': nothing given'}")
     if rows:
@@ -163,15 +163,15 @@ def _resource_rows(node: object) -> Iterator[list[str]]:
 def _device_rows(node: object) -> Iterator[list[str]]:
     for resource in entries(node, "resources"):
         for device in entries(resource, "devices"):
-            numa = ",".join(map(str, entries(device, "numaNodes"))) or "-"
-            held_by = text(device, "heldBy") or "-"
+            numa = ",".join(map(str, entries(device, "numa_nodes"))) or "-"
+            held_by = text(device, "held_by") or "-"
             yield [text(resource, "name"), text(device, "id"), _health(device), numa, held_by]
 
 
 def _claim_rows(node: object) -> Iterator[list[str]]:
     for claim in entries(node, "claims"):
         name = f"{text(claim, 'namespace')}/{text(claim, 'name')}"
-        used_by = ", ".join(map(str, entries(claim, "usedBy"))) or "-"
+        used_by = ", ".join(map(str, entries(claim, "used_by"))) or "-"
         for driver in entries(claim, "drivers"):
             devices = [f"{text(one, 'pool')}/{text(one, 'device')}" for one in entries(driver, "devices")]
             for device in devices or ["nothing yet"]:
@@ -180,21 +180,21 @@ def _claim_rows(node: object) -> Iterator[list[str]]:
 
 def _health(device: object) -> str:
     health = text(device, "health") or "not listed"
-    is_lost = health == HEALTHY and part(device, "isUsable") is False
+    is_lost = health == HEALTHY and part(device, "is_usable") is False
     return f"{health}, plugin gone" if is_lost else health
 
 
 def _gift_rows(container: object) -> Iterator[list[str]]:
-    for node in entries(container, "deviceNodes"):
-        inside = f"{text(node, 'containerPath')} ({text(node, 'permissions')})"
-        yield ["device", inside, text(node, "hostPath")]
+    for node in entries(container, "device_nodes"):
+        inside = f"{text(node, 'container_path')} ({text(node, 'permissions')})"
+        yield ["device", inside, text(node, "host_path")]
     for mount in entries(container, "mounts"):
-        read_only = " (read-only)" if part(mount, "readOnly") is True else ""
-        yield ["mount", f"{text(mount, 'containerPath')}{read_only}", text(mount, "hostPath")]
+        read_only = " (read-only)" if part(mount, "read_only") is True else ""
+        yield ["mount", f"{text(mount, 'container_path')}{read_only}", text(mount, "host_path")]
     for variable in entries(container, "envs"):
         yield ["env", f"{text(variable, 'name')}={text(variable, 'value')}", ""]
     for name, value in sorted(fields(container, "annotations").items()):
         if not name.startswith(_OF_KUBELET):
             yield ["annotation", f"{name}={value}", ""]
-    for device in entries(container, "cdiDevices"):
+    for device in entries(container, "cdi_devices"):
         yield ["cdi", str(device), ""]

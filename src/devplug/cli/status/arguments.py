@@ -78,7 +78,7 @@ def status(
     output: str,
     color: str,
 ) -> int:
-    """Show a node's devices, their health, and which containers hold them.
+    """Show a node's devices, their health and their holders.
 
     Exit code 0: all is well; 1: a resource is not registered, an unhealthy device is held, the daemon, its
     configuration or the kubelet has a fault, or no such resource exists; 2: there is nothing to look at. With
@@ -115,7 +115,7 @@ def top(
     names: tuple[str, ...],
     color: str,
 ) -> int:
-    """Show a node's devices live, on the whole terminal: health, holders, age and the last changes."""
+    """Show a node's devices live, on the whole terminal."""
     from devplug.cli.status.report import StatusQuery
     from devplug.cli.status.top import top as show
 

@@ -69,7 +69,7 @@ class ClaimsView:
                     "devices": [
                         {
                             "devices": [str(one) for one in group.devices],
-                            "excludedBy": [
+                            "excluded_by": [
                                 {"cause": str(reason.cause), "text": reason.text, "names": list(names)}
                                 for reason, names in zip(group.reasons, group.names, strict=True)
                             ],
@@ -80,8 +80,8 @@ class ClaimsView:
                 for view in self.explanation.requests
             ],
             "changes": [one.text for one in self.explanation.changes],
-            "needsAllChanges": self.explanation.needs_all,
-            "stoppedLooking": self.explanation.stopped,
+            "needs_all_changes": self.explanation.needs_all,
+            "stopped_looking": self.explanation.stopped,
         }
 
 

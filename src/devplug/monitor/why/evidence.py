@@ -100,7 +100,7 @@ class State(enum.StrEnum):
 
 
 class Actor(enum.StrEnum):
-    """The component that rejected a pod; programs read it as `rejectedBy`."""
+    """The component that rejected a pod; programs read it as `rejected_by`."""
 
     NOBODY = "nobody"
     SCHEDULER = "scheduler"
@@ -151,7 +151,7 @@ class Diagnosis:
             "namespace": self.namespace,
             "pod": self.pod,
             "state": str(self.state),
-            "rejectedBy": str(self.rejected_by),
+            "rejected_by": str(self.rejected_by),
             "because": self.because,
             "message": self.message,
             "facts": list(self.facts),

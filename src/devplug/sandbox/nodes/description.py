@@ -37,8 +37,8 @@ def describe_node(
     status = fields(node, "status")
     return {
         "node": text(node, "metadata", "name"),
-        "kubeletRunning": kubelet.is_running,
-        "pluginDir": str(kubelet.plugin_dir),
+        "is_kubelet_running": kubelet.is_running,
+        "plugin_dir": str(kubelet.plugin_dir),
         "capacity": fields(status, "capacity"),
         "allocatable": fields(status, "allocatable"),
         "resources": [
@@ -65,9 +65,9 @@ def _resource(kubelet: Kubelet, name: str, names: Mapping[str, str]) -> Object:
             {
                 "id": id_,
                 "health": device.health if device is not None else "",
-                "isUsable": id_ in (state.healthy or ()),
-                "numaNodes": [one for one in (device and device.numa_nodes) or () if one != NO_NUMA_NODE],
-                "heldBy": holders.get(id_, ""),
+                "is_usable": id_ in (state.healthy or ()),
+                "numa_nodes": [one for one in (device and device.numa_nodes) or () if one != NO_NUMA_NODE],
+                "held_by": holders.get(id_, ""),
             }
         )
     return {"name": name, "devices": devices}
@@ -79,7 +79,7 @@ def _claim(claim: ClaimInfo, names: Mapping[str, str]) -> Object:
         "namespace": claim.namespace,
         "name": claim.name,
         "uid": claim.uid,
-        "usedBy": [names.get(uid, uid) for uid in sorted(claim.pod_uids)],
+        "used_by": [names.get(uid, uid) for uid in sorted(claim.pod_uids)],
         "drivers": [
             {
                 "name": driver,
@@ -87,9 +87,9 @@ def _claim(claim: ClaimInfo, names: Mapping[str, str]) -> Object:
                     {
                         "pool": one.pool_name,
                         "device": one.device_name,
-                        "shareID": one.share_id,
+                        "share_id": one.share_id,
                         "requests": list(one.request_names),
-                        "cdiDevices": list(one.cdi_device_ids),
+                        "cdi_devices": list(one.cdi_device_ids),
                     }
                     for one in claim.devices[driver]
                 ],
@@ -109,9 +109,9 @@ def _pod(kubelet: Kubelet, pod: Object, records: Mapping[str, ContainerRecord]) 
                 {
                     "name": record.name,
                     "image": text(container, "image"),
-                    "isRunning": record.is_running,
-                    "isInNameOnly": is_in_name_only(record.container_id),
-                    "restartCount": record.restart_count,
+                    "is_running": record.is_running,
+                    "is_in_name_only": is_in_name_only(record.container_id),
+                    "restart_count": record.restart_count,
                     **(_gets(kubelet, uid, record.name) if record.starts else {}),
                 }
             )
@@ -132,15 +132,15 @@ def _gets(kubelet: Kubelet, pod_uid: str, container: str) -> Object:
     except (KeyError, KubeletError):
         return {}
     return {
-        "deviceNodes": [
-            {"hostPath": one.host_path, "containerPath": one.container_path, "permissions": one.permissions}
+        "device_nodes": [
+            {"host_path": one.host_path, "container_path": one.container_path, "permissions": one.permissions}
             for one in config.device_nodes
         ],
         "mounts": [
-            {"hostPath": one.host_path, "containerPath": one.container_path, "readOnly": one.read_only}
+            {"host_path": one.host_path, "container_path": one.container_path, "read_only": one.read_only}
             for one in config.mounts
         ],
         "envs": [{"name": name, "value": value} for name, value in config.envs],
         "annotations": dict(config.annotations),
-        "cdiDevices": list(config.cdi_devices),
+        "cdi_devices": list(config.cdi_devices),
     }
