@@ -107,34 +107,66 @@ def test_what_is_no_instance_of_a_plugin_is_a_fault(stranger: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "meant"),
     [
-        ("device", "devices"),
-        ("devicess", "devices"),
-        ("deviecs", "devices"),
-        ("Devices", "devices"),
         ("alocate", "allocate"),
         ("allocat", "allocate"),
         ("Allocate", "allocate"),
         ("prefere", "prefer"),
         ("perfer", "prefer"),
-        ("prepared", "prepare"),
         ("prestart", "pre_start"),
         ("pre_star", "pre_start"),
         ("pre_Start", "pre_start"),
-        ("prestarts", None),
-        ("resource_names", "resource_name"),
-        ("allocate_timeout_second", "allocate_timeout_seconds"),
-        ("reset", None),
-        ("_device", None),
-        ("allocation", None),
-        ("discover", None),
+        ("relaese", "release"),
     ],
 )
-def test_a_name_that_is_one_letter_off_is_refused_with_the_one_that_was_meant(
-    name: str, meant: str | None
-) -> None:
-    faults = plugin_faults(plugin_with(**{name: hook}))
-    expected = [f"Mine has `{name}`, which nothing calls; did you mean `{meant}`?"] if meant else []
-    assert faults == expected
+def test_a_misspelt_hook_is_refused_with_the_name_that_was_meant(name: str, meant: str) -> None:
+    expected = [f"Mine has `{name}`, which nothing calls; did you mean `{meant}`?"]
+    assert plugin_faults(plugin_with(**{name: hook})) == expected
+
+
+@pytest.mark.parametrize("name", ["device", "devicess", "deviecs", "Devices"])
+def test_a_misspelt_devices_is_refused_without_the_real_one(name: str) -> None:
+    expected = [
+        "Mine has no method `devices`",
+        f"Mine has `{name}`, which nothing calls; did you mean `devices`?",
+    ]
+    assert plugin_faults(plugin_with(DevicePlugin, resource_name="a.com/x", **{name: hook})) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("resource_names", "resource_name"), ("allocate_timeout_second", "allocate_timeout_seconds")],
+)
+def test_a_misspelt_field_is_refused_with_the_name_that_was_meant(name: str, meant: str) -> None:
+    class Bare(DevicePlugin):
+        devices = hook  # type: ignore[assignment]
+
+    faults = plugin_faults(plugin_with(Bare, **{name: 5}))
+    assert f"Mine has `{name}`, which nothing calls; did you mean `{meant}`?" in faults
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"device": hook},
+        {"Devices": hook},
+        {"alocate": hook, "allocate": hook},
+        {"resource_names": hook},
+        {"resource_names": ("a", "b")},
+        {"prepared": hook},
+        {"prepares": hook},
+        {"released": property(hook)},
+        {"relaese": 5},
+        {"prestarts": hook},
+        {"reset": hook},
+        {"_alocate": hook},
+        {"allocation": hook},
+        {"discover": hook},
+    ],
+    ids=lambda attributes: " ".join(attributes),
+)
+def test_a_name_that_may_be_a_helper_is_no_fault(attributes: dict[str, object]) -> None:
+    """The class has the real one beside it, or the name is another word, or it names a value."""
+    assert plugin_faults(plugin_with(**attributes)) == []
 
 
 def test_a_misspelt_hook_of_a_class_between_is_found_too() -> None:
@@ -160,9 +192,10 @@ def test_every_change_of_one_letter_is_found(word: str, data: st.DataObject) -> 
             ]
         )
     )
-    if wrong in HOOKS or wrong.startswith("_"):
+    if wrong in HOOKS or wrong.startswith("_") or (word != "devices" and wrong in {f"{word}s", f"{word}d"}):
         return
-    assert any(f"did you mean `{word}`?" in fault for fault in plugin_faults(plugin_with(**{wrong: hook})))
+    faults = plugin_faults(plugin_with(DevicePlugin, **{wrong: hook}))
+    assert any(f"did you mean `{word}`?" in fault for fault in faults)
 
 
 # ── when it is refused ──

@@ -141,15 +141,32 @@ def plugin_faults(plugin: DevicePlugin) -> list[str]:
         for field in ("allocate_timeout_seconds", "pre_start_timeout_seconds")
         if not _is_duration(getattr(plugin, field))
     )
-    known = (*_HOOKS, *_FIELDS)
     faults.extend(
-        f"{name} has `{attribute}`, which nothing calls; did you mean `{hook}`?"
+        f"{name} has `{attribute}`, which nothing calls; did you mean `{meant}`?"
         for attribute in dir(type(plugin))
-        if attribute not in known and not attribute.startswith("_")
-        for hook in known
-        if _is_one_letter_off(attribute, hook)
+        if not attribute.startswith("_")
+        for meant in _misspelt(plugin, attribute)
     )
     return faults
+
+
+def _misspelt(plugin: DevicePlugin, attribute: str) -> Iterator[str]:
+    """Yield what an attribute of the plugin's class was meant to be, if it can be meant in no other way.
+
+    A name beside the one that it resembles is a helper's, as `device` beside `devices`. So is another form of
+    the word, as `released`, and a value that has the name of a method.
+    """
+    if attribute in {*_HOOKS, *_FIELDS}:
+        return
+    is_callable = callable(getattr(type(plugin), attribute))
+    for hook in _HOOKS:
+        is_form = hook != "devices" and attribute in {f"{hook}s", f"{hook}d"}
+        if is_callable and not is_form and not offers(plugin, hook) and _is_one_letter_off(attribute, hook):
+            yield hook
+    for field in _FIELDS:
+        is_set = getattr(plugin, field, None) != getattr(DevicePlugin, field, None)
+        if not is_callable and not is_set and _is_one_letter_off(attribute, field):
+            yield field
 
 
 def _is_plugin(value: object) -> bool:
