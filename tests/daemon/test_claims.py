@@ -17,6 +17,7 @@ from devplug.deploy.manifests import manifests, values_for
 from devplug.deploy.names import Release
 from devplug.deploy.security_context import needs_of
 from devplug.devices import ContainerResponse, Device
+from devplug.driver.claim_spec import read_file
 from devplug.k8s.yaml import yaml_text
 from devplug.monitor.collector import collected
 from devplug.monitor.node_view import UNANSWERED
@@ -179,6 +180,90 @@ async def test_a_container_that_restarts_gets_the_node_that_its_device_has_then(
         await until(lambda: given() == [held | {"hostPath": "/dev/zero"}])
         await gone(stage, "claiming")
         assert list(cdi.iterdir()) == []
+
+
+SEVERAL = """
+version: 1
+driver: devices.example.com
+resources:
+  - name: example.com/zero
+    serve: dra
+    discover: {{path: {folder}/by-id/*}}
+    expose: {{containerPath: "/dev/device{{index}}"}}
+"""
+MAPPED = """
+apiVersion: v1
+kind: Pod
+metadata: {name: mapped}
+spec:
+  terminationGracePeriodSeconds: 1
+  initContainers: [{name: first, image: busybox, resources: {limits: {example.com/zero: 2}}}]
+  containers:
+    - {name: one, image: busybox, resources: {limits: {example.com/zero: 1}}}
+    - {name: two, image: busybox, resources: {limits: {example.com/zero: 1}}}
+"""
+TWICE = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: zero}
+spec: {spec: {devices: {requests: [{name: r, exactly: {deviceClassName: zero.example.com}}]}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: twice}
+spec:
+  terminationGracePeriodSeconds: 1
+  resourceClaims:
+    - {name: left, resourceClaimTemplateName: zero}
+    - {name: right, resourceClaimTemplateName: zero}
+  containers: [{name: c, image: busybox, resources: {claims: [{name: left}, {name: right}]}}]
+"""
+
+
+def claimed_nodes(cdi: Path) -> dict[str, dict[str, str]]:
+    """Return the nodes of each request of each claim, by claim and request."""
+    found: dict[str, dict[str, str]] = {}
+    for file in claim_files(cdi):
+        content = file.read_bytes()
+        use = read_file(content)
+        assert use is not None
+        spec = json.loads(content.partition(b"\n")[2])
+        edits = {f"{spec['kind']}={one['name']}": one["containerEdits"] for one in spec["devices"]}
+        for device in use.devices:
+            for name in device.cdi_names:
+                nodes = {one["path"]: one["hostPath"] for one in edits[name]["deviceNodes"]}
+                found.setdefault(f"{use.name}/{device.request}", {}).update(nodes)
+    return found
+
+
+async def test_a_container_gets_each_device_of_its_requests_and_claims(stage: Stage, short_dir: Path) -> None:
+    """An init container has the requests of those after it (D91); a template may be named twice."""
+    cdi = short_dir / "cdi"
+    cdi.mkdir()
+    for name in ("zero", "full"):
+        link(short_dir / "by-id" / name, f"/dev/{name}")
+    folder = stage.place.folder / "nodes" / "worker-0" / "device-plugins"
+    config = load(SEVERAL.format(folder=short_dir), "c.yaml")
+    both = [("/dev/device0", "/dev/full"), ("/dev/device1", "/dev/zero")]
+    async with serve_config(config, plugin_dir=folder, cdi_folder=cdi) as serving:
+        await serving.wait_registered()
+        stage.applied(MAPPED)
+        await runs(stage, "mapped")
+        status = shown(stage, "pod", "mapped")["status"]["extendedResourceClaimStatus"]
+        of_requests, claim = claimed_nodes(cdi), status["resourceClaimName"]
+        given: dict[str, dict[str, str]] = {}
+        for one in status["requestMappings"]:
+            nodes = of_requests[f"{claim}/{one['requestName']}"]
+            given.setdefault(one["containerName"], {}).update(nodes)
+        assert sorted(given["first"].items()) == both
+        assert sorted([*given["one"].items(), *given["two"].items()]) == both
+        await gone(stage, "mapped")
+
+        stage.applied(TWICE)
+        await runs(stage, "twice")
+        paths = [path for of_claim in claimed_nodes(cdi).values() for path in of_claim]
+        assert sorted(paths) == ["/dev/device0", "/dev/device1"]
+        await gone(stage, "twice")
 
 
 async def device_told(socket: Path, claim: Callable[[DeviceStatus], object]) -> DeviceStatus:

@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from devplug.devices import ContainerResponse, Device
-from devplug.dra.taints import Toleration
 from devplug.driver.claim_spec import read_file, uid_of_file
 from devplug.driver.claim_uses import ClaimUse
-from devplug.driver.offer import Offer, OfferedDevice
+from devplug.driver.offer import ClaimRequest, Offer, OfferedDevice
 from devplug.driver.prepared_claims import PreparedClaims
 from devplug.driver.service import ClaimService
 from devplug.k8s.objects import Object
@@ -77,14 +76,12 @@ class Resource(FakeResource):
         self.may_repeat: set[str] = set()
         """Those whose release was done when the process died, before it was noted."""
 
-    async def prepare(
-        self, requests: Sequence[Sequence[str]], tolerations: Sequence[Sequence[Toleration]]
-    ) -> Sequence[Sequence[ContainerResponse]]:
-        for ids in requests:
-            self.owed.update(ids)
-            self.may_repeat.difference_update(ids)
+    async def prepare(self, requests: Sequence[ClaimRequest]) -> Sequence[Sequence[ContainerResponse]]:
+        for one in requests:
+            self.owed.update(one.device_ids)
+            self.may_repeat.difference_update(one.device_ids)
         await self.gate.passed("prepare")
-        return await super().prepare(requests, tolerations)
+        return await super().prepare(requests)
 
     async def release(self, device_ids: Sequence[str]) -> None:
         await self.gate.passed("release")

@@ -14,7 +14,15 @@ from msgspec.structs import replace
 
 from devplug.cdi.spec import CdiOwner, CdiSpec, faults
 from devplug.devices import ContainerResponse, DeviceNode, Mount
-from devplug.driver.claim_spec import answer, claim_spec, file_name, file_text, read_file, uid_of_file
+from devplug.driver.claim_spec import (
+    answer,
+    claim_spec,
+    file_name,
+    file_text,
+    read_file,
+    uid_of_file,
+    variables_of_two,
+)
 from devplug.driver.claim_uses import ClaimUse, DeviceUse
 from devplug.driver.claims import ClaimRefusedError
 from devplug.wire.dra import PreparedClaim, PreparedDevice
@@ -80,14 +88,46 @@ def test_two_devices_at_one_path_are_refused_with_what_to_write() -> None:
         made(use("a", "b"), moved)
 
 
-def test_two_containers_with_limits_may_each_have_a_device_at_one_path() -> None:
-    """D91: the scheduler's claim for a pod has a request for each container."""
+def test_two_containers_with_limits_may_have_no_device_at_one_path() -> None:
+    """D91: an init container with `limits` of both has the devices of the containers after it."""
     moved = [response(DeviceNode(path, "/dev/s")) for path in ("/dev/x", "/dev/y")]
     requests = "container-0-request-0", "container-1-request-0"
     uses = tuple(DeviceUse(one, one[10], SERIAL, one[10]) for one in requests)
-    spec, _ = made(replace(use(), devices=uses), moved)
-    assert spec is not None
-    assert [device.nodes[0].path for device in spec.devices] == ["/dev/s", "/dev/s"]
+    with pytest.raises(ClaimRefusedError, match="/dev/x and /dev/y would both be /dev/s in a container"):
+        made(replace(use(), devices=uses), moved)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_refused"),
+    [
+        ({"device_nodes": ["/dev/x"]}, {"device_nodes": ["/dev/x"]}, False),
+        ({"mounts": [Mount("/a", "/m")]}, {"mounts": [Mount("/a", "/m")]}, False),
+        ({"mounts": [Mount("/a", "/m")]}, {"mounts": [Mount("/b", "/m")]}, True),
+        ({"mounts": [Mount("/a", "/m")]}, {"device_nodes": [DeviceNode("/dev/x", "/m")]}, True),
+        ({"device_nodes": [DeviceNode("/dev/x", "/m")]}, {"mounts": [Mount("/a", "/m")]}, True),
+    ],
+)
+def test_two_claims_may_put_only_the_same_thing_at_one_path(
+    first: dict[str, Any], second: dict[str, Any], is_refused: bool
+) -> None:
+    other, _ = made(use("a"), [ContainerResponse(**first)])
+    assert other is not None
+    mine = replace(use("b"), uid="another")
+    given = ContainerResponse(**second)
+    if is_refused:
+        with pytest.raises(ClaimRefusedError, match=r"of ResourceClaim ns/other and .* would both be /m"):
+            claim_spec(DRIVER, mine, [given], [CdiOwner()], [("ns/other", other)])
+    else:
+        claim_spec(DRIVER, mine, [given], [CdiOwner()], [("ns/other", other)])
+
+
+def test_variables_with_two_values_are_found_over_all_claims() -> None:
+    one, _ = made(use("a", "b"), [response(envs={"A": "1", "B": "1"}), response(envs={"A": "1"})])
+    other, _ = made(use("c"), [response(envs={"A": "1", "B": "2", "C": "3"})])
+    assert one is not None
+    assert other is not None
+    assert variables_of_two([one]) == []
+    assert variables_of_two([one, other]) == ["B"]
 
 
 TEXTS = st.text(st.characters(codec="utf-8"))

@@ -104,7 +104,7 @@ async def test_what_cannot_pass_is_refused_at_once(node: Node, error: Exception,
 
 async def test_a_request_gets_the_devices_of_two_resources_with_one_id_as_two(node: Node) -> None:
     """IDs tell the devices of one resource apart; a class may select those of several."""
-    theirs = FakeResource("example.com/theirs", nodes={"0": "/dev/theirs"}, inside="/dev/in-theirs-")
+    theirs = FakeResource("example.com/theirs", nodes={"0": "/dev/theirs"}, inside="/dev/in-theirs-{id}")
     node.resources[theirs.resource_name] = theirs
     claim = node.claims.allocate("c", "ours-0", "theirs-0")
     driver = node.driver()

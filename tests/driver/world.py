@@ -13,7 +13,7 @@ from devplug.cdi.spec import CdiOwner
 from devplug.devices import ContainerResponse, Device, DeviceNode
 from devplug.dra.taints import Toleration
 from devplug.driver.kubelet_sockets import KubeletSockets
-from devplug.driver.offer import DriverResource, OfferedDevice
+from devplug.driver.offer import ClaimRequest, DriverResource, OfferedDevice
 from devplug.driver.parameters import DeviceConfig
 from devplug.errors import AllocationError
 from devplug.k8s.errors import NotThereError
@@ -26,6 +26,7 @@ DRIVER = "devices.example.com"
 NODE = "worker-0"
 SERIAL = "example.com/serial"
 NAMESPACE = "ns"
+_OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "u", "uid": "u", "controller": True}
 
 
 def decode(content: Mapping[str, object]) -> tuple[DeviceConfig, Sequence[str]]:
@@ -45,42 +46,48 @@ class FakeResource:
     prepared: list[tuple[str, ...]] = field(default_factory=list)
     tolerations: list[tuple[tuple[Toleration, ...], ...]] = field(default_factory=list)
     """Those of each request, of each call of `prepare`."""
+    asked_again: list[tuple[tuple[str, ...], int]] = field(default_factory=list)
+    """The devices and first indexes with which `current` was called."""
     released: list[str] = field(default_factory=list)
     prepare_errors: list[Exception] = field(default_factory=list)
     release_errors: list[Exception] = field(default_factory=list)
     current_errors: list[Exception] = field(default_factory=list)
     nodes: dict[str, str] = field(default_factory=dict)
     """The paths of those that are elsewhere than by their names."""
-    inside: str = "/dev/in-"
-    """What the paths in containers begin with."""
+    inside: str = "/dev/in-{id}"
+    """The paths in containers, with the device's ID or its index."""
     unplugged: set[str] = field(default_factory=set)
     sick: set[str] = field(default_factory=set)
     """Those of which it is not known what containers get now."""
     may_go_on: asyncio.Event | None = None
     """Set it to let a call that was begun go on."""
 
-    async def prepare(
-        self, requests: Sequence[Sequence[str]], tolerations: Sequence[Sequence[Toleration]]
-    ) -> Sequence[Sequence[ContainerResponse]]:
-        self.prepared.append(tuple(id_ for ids in requests for id_ in ids))
-        self.tolerations.append(tuple(map(tuple, tolerations)))
+    async def prepare(self, requests: Sequence[ClaimRequest]) -> Sequence[Sequence[ContainerResponse]]:
+        self.prepared.append(tuple(id_ for one in requests for id_ in one.device_ids))
+        self.tolerations.append(tuple(one.tolerations for one in requests))
         if self.may_go_on is not None:
             await self.may_go_on.wait()
         if self.prepare_errors:
             raise self.prepare_errors.pop(0)
-        return [[self._response(id_) for id_ in ids] for ids in requests]
+        return [
+            [self._response(id_, n) for n, id_ in enumerate(one.device_ids, one.first_index)]
+            for one in requests
+        ]
 
-    async def current(self, device_ids: Sequence[str]) -> Mapping[str, ContainerResponse | None]:
+    async def current(
+        self, device_ids: Sequence[str], first_index: int
+    ) -> Mapping[str, ContainerResponse | None]:
+        self.asked_again.append((tuple(device_ids), first_index))
         if self.current_errors:
             raise self.current_errors.pop(0)
         return {
-            id_: self._response(id_) if id_ not in self.unplugged else None
-            for id_ in device_ids
+            id_: self._response(id_, index) if id_ not in self.unplugged else None
+            for index, id_ in enumerate(device_ids, first_index)
             if id_ not in self.sick
         }
 
-    def _response(self, id_: str) -> ContainerResponse:
-        node = DeviceNode(self.nodes.get(id_, f"/dev/{id_}"), f"{self.inside}{id_}")
+    def _response(self, id_: str, index: int) -> ContainerResponse:
+        node = DeviceNode(self.nodes.get(id_, f"/dev/{id_}"), self.inside.format(index=index, id=id_))
         return ContainerResponse(device_nodes=[node], envs={"ID": id_})
 
     async def release(self, device_ids: Sequence[str]) -> None:
@@ -105,24 +112,30 @@ class Claims:
         pods: Sequence[str] = ("u",),
         admin: bool = False,
         share: str = "",
+        requests: Sequence[str] = (),
+        is_for_one_pod: bool = False,
         parameters: Sequence[tuple[str, Mapping[str, object]]] = (),
         tolerations: Sequence[Mapping[str, object]] = (),
     ) -> ClaimName:
-        """Allocate devices to a claim; return how a kubelet names it. `parameters` are (source, content)."""
+        """Allocate devices to a claim; return how a kubelet names it. `parameters` are (source, content).
+
+        `requests` are those of the devices, in order; "r" without them.
+        """
         claim = ClaimName(NAMESPACE, uid or f"uid-{name}", name)
         results = [
-            {"request": "r", "driver": DRIVER, "pool": NODE, "device": device}
+            {"request": request, "driver": DRIVER, "pool": NODE, "device": device}
             | ({"adminAccess": True} if admin else {})
             | ({"shareID": share} if share else {})
             | ({"tolerations": [*tolerations]} if tolerations else {})
-            for device in devices
+            for request, device in zip(requests or ["r"] * len(devices), devices, strict=True)
         ]
         config = [
             {"source": source, "opaque": {"driver": DRIVER, "parameters": content}}
             for source, content in parameters
         ]
         self.objects[NAMESPACE, name] = {
-            "metadata": {"namespace": NAMESPACE, "name": name, "uid": claim.uid},
+            "metadata": {"namespace": NAMESPACE, "name": name, "uid": claim.uid}
+            | ({"ownerReferences": [_OWNER]} if is_for_one_pod else {}),
             "status": {
                 "allocation": {"devices": {"results": results, "config": config}},
                 "reservedFor": [{"resource": "pods", "name": pod, "uid": pod} for pod in pods],

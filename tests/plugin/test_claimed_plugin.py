@@ -10,6 +10,7 @@ import pytest
 from devplug.devices import ContainerResponse, Device, DeviceNode, Health
 from devplug.dra.taints import Toleration
 from devplug.driver.node_driver import NodeDriver
+from devplug.driver.offer import ClaimRequest
 from devplug.driver.parameters import DeviceConfig
 from devplug.errors import UnhealthyDeviceError
 from devplug.plugin.claimed_plugin import ClaimedPlugin
@@ -56,7 +57,9 @@ async def test_a_claim_gets_the_kernel_s_own_node_and_a_restart_the_one_of_then(
     plugin.link.symlink_to("/dev/zero")
     one = await claimed(plugin, short_dir, Device("a"), Device("b"))
     nothing, given = ContainerResponse(), DeviceNode("/dev/zero", "/dev/scanner", "r")
-    assert await one.prepare([["a", "b"]], [()]) == [[ContainerResponse(device_nodes=[given]), nothing]]
+    assert await one.prepare([ClaimRequest(("a", "b"))]) == [
+        [ContainerResponse(device_nodes=[given]), nothing]
+    ]
     plugin.link.unlink()
     plugin.link.symlink_to("/dev/full")
     given = DeviceNode("/dev/full", "/dev/scanner", "r")
@@ -85,7 +88,7 @@ async def test_devices_without_code_of_their_own_are_followed_one_by_one(
         "b": ContainerResponse(device_nodes=[DeviceNode("/dev/zero", "/dev/b")]),
     }
     one = await claimed(Plain(), short_dir, a, b)
-    assert await one.prepare([["b", "a"]], [()]) == [[given["b"], given["a"]]]
+    assert await one.prepare([ClaimRequest(("b", "a"))]) == [[given["b"], given["a"]]]
     assert await one.current(["a", "b"]) == given
     sick = a.with_health(Health.unhealthy("hot"))
     one = await claimed(Plain(), short_dir, a, b, later=[sick, b])
@@ -110,11 +113,12 @@ async def test_a_sick_device_is_for_the_requests_that_tolerate_its_taint(
 ) -> None:
     devices = Device("a", health=Health.unhealthy("too hot")), Device("b")
     one = await claimed(Scanner(short_dir), short_dir, *devices, evicts=evicts)
-    tolerated = [Toleration(*each) for each in tolerations]
+    tolerated = tuple(Toleration(*each) for each in tolerations)
     if is_prepared:
-        await one.prepare([["b"], ["a"]], [(), tolerated])
+        await one.prepare([ClaimRequest(("b",)), ClaimRequest(("a",), tolerated)])
+    of_b, of_a = (tolerated, ()) if is_prepared else ((), tolerated)
     with pytest.raises(UnhealthyDeviceError, match=r'device "a" is unhealthy \(too hot\)'):
-        await one.prepare([["b"], ["a"]], [tolerated, ()] if is_prepared else [(), tolerated])
+        await one.prepare([ClaimRequest(("b",), of_b), ClaimRequest(("a",), of_a)])
 
 
 async def test_code_can_tell_a_sick_device_that_is_tolerated_and_refuse_it(short_dir: Path) -> None:
@@ -128,21 +132,21 @@ async def test_code_can_tell_a_sick_device_that_is_tolerated_and_refuse_it(short
                     raise UnhealthyDeviceError("it burns", one)
             return await super().allocate(devices)
 
-    plugin, anything = Careful(short_dir), [Toleration("", "Exists", "", "")]
+    plugin, anything = Careful(short_dir), (Toleration("", "Exists", "", ""),)
     ill, burning = (
         Device(id_, health=Health.unhealthy(why)) for id_, why in (("a", "hot"), ("b", "on fire"))
     )
     one = await claimed(plugin, short_dir, ill, burning, Device("c"))
-    await one.prepare([["a", "c"]], [anything])
+    await one.prepare([ClaimRequest(("a", "c"), anything)])
     assert plugin.prepared == ["c"]
     with pytest.raises(UnhealthyDeviceError, match=r'device "b" is unhealthy \(it burns\)'):
-        await one.prepare([["b"]], [anything])
+        await one.prepare([ClaimRequest(("b",), anything)])
 
 
 async def test_a_device_that_has_left_the_list_is_for_nobody(short_dir: Path) -> None:
     one = await claimed(Scanner(short_dir), short_dir, Device("a"), later=[])
     with pytest.raises(UnhealthyDeviceError, match="gone"):
-        await one.prepare([["a"]], [[Toleration("", "Exists", "", "")]])
+        await one.prepare([ClaimRequest(("a",), (Toleration("", "Exists", "", ""),))])
 
 
 async def test_annotations_that_no_container_can_get_are_told_of_once(
@@ -153,7 +157,7 @@ async def test_annotations_that_no_container_can_get_are_told_of_once(
             return ContainerResponse(annotations={"example.com/mode": devices[0].id})
 
     one = await claimed(Annotated(short_dir), short_dir, Device("a"), Device("b"))
-    await one.prepare([["a"]], [()])
-    await one.prepare([["a"], ["b"]], [(), ()])
+    await one.prepare([ClaimRequest(("a",))])
+    await one.prepare([ClaimRequest(("a",)), ClaimRequest(("b",))])
     (told,) = [record for record in caplog.records if "no annotations" in record.message]
     assert vars(told)["annotations"] == ["example.com/mode"]

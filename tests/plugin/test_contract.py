@@ -162,7 +162,7 @@ def test_a_misspelt_field_is_refused_with_the_name_that_was_meant(name: str, mea
         {"allocation": hook},
         {"discover": hook},
     ],
-    ids=lambda attributes: " ".join(attributes),
+    ids=" ".join,
 )
 def test_a_name_that_may_be_a_helper_is_no_fault(attributes: dict[str, object]) -> None:
     """The class has the real one beside it, or the name is another word, or it names a value."""

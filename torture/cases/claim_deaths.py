@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 from devplug.cdi.spec import CdiOwner
 from devplug.devices import ContainerResponse, Device, DeviceNode
-from devplug.driver.offer import Offer, OfferedDevice
+from devplug.driver.offer import ClaimRequest, Offer, OfferedDevice
 from devplug.driver.parameters import DeviceConfig
 from devplug.driver.prepared_claims import PreparedClaims
 from devplug.driver.service import ClaimService
@@ -100,16 +100,14 @@ class _Resource:
     def __init__(self, journal: Path) -> None:
         self._journal = journal
 
-    async def prepare(
-        self, requests: Sequence[Sequence[str]], _: object
-    ) -> Sequence[Sequence[ContainerResponse]]:
-        self._note("+", [id_ for ids in requests for id_ in ids])
-        return [[*(await self.current(ids)).values()] for ids in requests]
+    async def prepare(self, requests: Sequence[ClaimRequest]) -> Sequence[Sequence[ContainerResponse]]:
+        self._note("+", [id_ for one in requests for id_ in one.device_ids])
+        return [[*(await self.current(one.device_ids, 0)).values()] for one in requests]
 
     async def release(self, device_ids: Sequence[str]) -> None:
         self._note("-", device_ids)
 
-    async def current(self, device_ids: Sequence[str]) -> Mapping[str, ContainerResponse]:
+    async def current(self, device_ids: Sequence[str], _: int) -> Mapping[str, ContainerResponse]:
         return {one: ContainerResponse(device_nodes=[DeviceNode(f"/dev/{one}")]) for one in device_ids}
 
     def _note(self, sign: str, ids: Sequence[str]) -> None:

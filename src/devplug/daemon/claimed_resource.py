@@ -27,12 +27,12 @@ class ClaimedResource(ConfiguredPlugin):
         """Who owns the device nodes in containers."""
         return owner_of(self.resource)
 
-    async def allocate(self, devices: Sequence[Device], /) -> ContainerResponse:
+    async def allocate(self, devices: Sequence[Device], /, first_index: int = 0) -> ContainerResponse:
         """Return what containers get; an unhealthy device is among these only where a claim tolerates it."""
         sick = [one for one in devices if one.health.state is HealthState.UNHEALTHY]
         if lost := [one for one in sick if one.id in self.listing.withheld]:
             raise UnhealthyDeviceError(lost[0].health.reason, *lost)
-        return await super().allocate(devices)
+        return await super().allocate(devices, first_index)
 
     async def _response(self, given: ContainerShares) -> ContainerResponse:
         return self._with_kernel_nodes(given)
@@ -44,7 +44,7 @@ class ClaimedResource(ConfiguredPlugin):
         except PluginError as error:
             raise InvalidRequestError(str(error)) from error
 
-    def current(self, devices: Sequence[Device], /) -> ContainerResponse | None:
+    def current(self, devices: Sequence[Device], /, first_index: int = 0) -> ContainerResponse | None:
         """Return what containers get of claimed devices now; None if one of them is not there.
 
         One that is only unhealthy is there: its node is no other device's.
@@ -52,7 +52,7 @@ class ClaimedResource(ConfiguredPlugin):
         names, present = self._names(devices), self.listing.present()
         try:
             return self._with_kernel_nodes(
-                self._responses.of(devices, {name: present[name] for name in names})
+                self._responses.of(devices, {name: present[name] for name in names}, first_index)
             )
         except (KeyError, AllocationError):
             return None

@@ -197,10 +197,13 @@ class Share(Struct, frozen=True):
     facts: Mapping[str, str | int]
 
 
-def shares_of(devices: Sequence[Device], found: Mapping[str, HostDevice], resource: Resource) -> list[Share]:
+def shares_of(
+    devices: Sequence[Device], found: Mapping[str, HostDevice], resource: Resource, first_index: int = 0
+) -> list[Share]:
     """Return the shares of the found devices behind `devices`, in the order of their IDs.
 
-    `found` has the found devices by name; replicas share one. Raises `AllocationError` if there are more
+    `found` has the found devices by name; replicas share one. `first_index` is more than 0 where a container
+    may have other devices of the resource by another request. Raises `AllocationError` if there are more
     devices than one container may have, or one of them lacks what a template or a node needs.
     """
     limit = resource.share.max_per_container
@@ -209,8 +212,9 @@ def shares_of(devices: Sequence[Device], found: Mapping[str, HostDevice], resour
             f"{len(devices)} devices of {resource.name} are asked for; one container may have {limit}",
         )
     names = sorted({found_name(device.id, resource.share.replicas) for device in devices})
+    indexed = enumerate(names, first_index)
     try:
-        return [share_of(found[name], index, resource.expose) for index, name in enumerate(names)]
+        return [share_of(found[name], index, resource.expose) for index, name in indexed]
     except PluginError as error:
         raise InvalidRequestError(str(error)) from error
 
@@ -280,18 +284,21 @@ class Responses:
 
     def __init__(self, resource: Resource) -> None:
         self._resource = resource
-        self._made: dict[tuple[str, ...], ContainerShares] = {}
-        """By device IDs."""
+        self._made: dict[tuple[tuple[str, ...], int], ContainerShares] = {}
+        """By device IDs and first index."""
 
-    def of(self, devices: Sequence[Device], found: Mapping[str, HostDevice]) -> ContainerShares:
+    def of(
+        self, devices: Sequence[Device], found: Mapping[str, HostDevice], first_index: int = 0
+    ) -> ContainerShares:
         """Return what a container with these devices gets; raises as `shares_of`."""
-        ids = tuple([device.id for device in devices])
-        made = self._made.get(ids)
+        key = tuple([device.id for device in devices]), first_index
+        made = self._made.get(key)
         if made is None or made.found != found:
-            made = ContainerShares(self._resource, found, shares_of(devices, found, self._resource))
+            shares = shares_of(devices, found, self._resource, first_index)
+            made = ContainerShares(self._resource, found, shares)
             if len(self._made) >= RESPONSES_LIMIT:
                 self._made.clear()
-            self._made[ids] = made
+            self._made[key] = made
         return made
 
 

@@ -321,8 +321,11 @@ class ConfiguredPlugin(DevicePlugin):
 
     # ── giving out ────────────────────────────────────────────────────────────────────────────────
 
-    async def allocate(self, devices: Sequence[Device], /) -> ContainerResponse:
-        """Return what a container gets by `expose`, after a check of each device node."""
+    async def allocate(self, devices: Sequence[Device], /, first_index: int = 0) -> ContainerResponse:
+        """Return what a container gets by `expose`, after a check of each device node.
+
+        `first_index` is the `{index}` of the first device.
+        """
         self._calls += 1
         try:
             if self.is_retired:
@@ -332,7 +335,7 @@ class ConfiguredPlugin(DevicePlugin):
             names = self._names(devices)
             sick = self._names(one for one in devices if one.health.state is HealthState.UNHEALTHY)
             found = {name: self._checked(name, is_tolerated=name in sick) for name in names}
-            given = self._responses.of(devices, found)
+            given = self._responses.of(devices, found, first_index)
             check_shares(self._host, given.shares, self.resource)
             self._claim_for_giving(names)
             self.held.give(devices)

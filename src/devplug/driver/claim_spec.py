@@ -30,10 +30,11 @@ from devplug.cdi.spec import (
 )
 from devplug.driver.claim_uses import ClaimUse, DeviceUse
 from devplug.driver.claims import ClaimRefusedError
+from devplug.errors import quoted
 from devplug.wire.dra import PreparedClaim, PreparedDevice
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from devplug.devices import ContainerResponse
 
@@ -41,16 +42,17 @@ __all__ = [
     "answer",
     "claim_kind",
     "claim_spec",
+    "clashes",
     "current_spec",
     "file_name",
     "file_text",
     "read_file",
     "read_spec",
     "uid_of_file",
+    "variables_of_two",
 ]
 
 _MARK: Final = "# devplug: "
-_OF_LIMITS: Final = re.compile(r"container-([0-9]+)-request-[0-9]+")
 
 
 def claim_kind(driver: str) -> str:
@@ -63,11 +65,13 @@ def claim_spec(
     use: ClaimUse,
     responses: Sequence[ContainerResponse],
     owners: Sequence[CdiOwner],
+    others: Sequence[tuple[str, CdiSpec]] = (),
 ) -> tuple[CdiSpec | None, ClaimUse]:
     """Return the spec of a claim, and its use with the names in it; None where containers get nothing of it.
 
     `responses` are what containers get of each device, in order, and `owners` who owns its nodes there.
-    Raises `ClaimRefusedError` for what no runtime would take.
+    `others` are the claims that a container may have besides, by name, with their specs. Raises
+    `ClaimRefusedError` for what no runtime would take.
     """
     kind = claim_kind(driver)
     made: dict[str, CdiDevice] = {}
@@ -83,7 +87,7 @@ def claim_spec(
         names = (*((qualified_name(kind, own.name),) if is_given else ()), *response.cdi_devices)
         devices.append(replace(device, cdi_names=names))
     spec = CdiSpec(kind, tuple(made.values()))
-    if wrong := [*_clashes(use.devices, responses), *(faults(spec) if made else ())]:
+    if wrong := [*clashes(spec, others), *(faults(spec) if made else ())]:
         raise ClaimRefusedError("; ".join(wrong))
     return (spec if made else None), replace(use, devices=tuple(devices))
 
@@ -134,24 +138,38 @@ def _current_device(device: CdiDevice, response: ContainerResponse | None) -> Cd
     )
 
 
-def _clashes(uses: Sequence[DeviceUse], responses: Sequence[ContainerResponse]) -> list[str]:
-    """Return the container paths that two devices want: a container gets all that its claims have.
+def clashes(spec: CdiSpec, others: Sequence[tuple[str, CdiSpec]]) -> Iterator[str]:
+    """Yield the container paths at which a container would have to have two things of the host.
 
-    A request that the scheduler made of a container's `limits` is for that container alone (dra.md D91).
+    A runtime gives it the last one, in silence: also of two requests of an init container's `limits`, which
+    has devices of the containers after it (dra.md D91).
     """
-    taken: dict[tuple[str, str], str] = {}
-    found = []
-    for use, response in zip(uses, responses, strict=True):
-        limited = _OF_LIMITS.fullmatch(use.request)
-        for node in response.device_nodes:
-            place = limited[1] if limited else "", node.container_path
-            first = taken.setdefault(place, node.host_path)
-            if first != node.host_path:
-                found.append(
-                    f"{first} and {node.host_path} would both be {node.container_path} in a container; "
-                    "write a containerPath that ends in /, or ask for them in two claims"
-                )
-    return found
+    taken: dict[str, tuple[str, str]] = {}
+    for claim, other in others:
+        for path, host_path in _places(other):
+            taken.setdefault(path, (host_path, f" of ResourceClaim {claim}"))
+    for path, host_path in _places(spec):
+        first, of = taken.setdefault(path, (host_path, ""))
+        if first != host_path:
+            yield (
+                f"{first}{of} and {host_path} would both be {path} in a container that has both; write a "
+                f"containerPath with {{index}}, as in {quoted(path + '{index}')}, or one that ends in /"
+            )
+
+
+def _places(spec: CdiSpec) -> Iterator[tuple[str, str]]:
+    """Yield each path in containers, and what is there of the host."""
+    for device in spec.devices:
+        yield from ((one.path, one.host_path) for one in device.nodes)
+        yield from ((one.container_path, one.host_path) for one in device.mounts)
+
+
+def variables_of_two(specs: Sequence[CdiSpec]) -> list[str]:
+    """Return the environment variables to which devices of these specs give different values."""
+    values: dict[str, set[str]] = {}
+    for name, value in (item for spec in specs for one in spec.devices for item in one.envs.items()):
+        values.setdefault(name, set()).add(value)
+    return sorted(name for name, found in values.items() if len(found) > 1)
 
 
 def answer(use: ClaimUse, pool: str) -> PreparedClaim:

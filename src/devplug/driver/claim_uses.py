@@ -1,17 +1,21 @@
 """The uses of devices by claims: who has what, who keeps whom out, and who is asked for it. Pure.
 
 A use begins before a device is touched, and lasts until the device is released.
+
+Only the pod says which of its containers uses which request, and a driver does not read pods. So all requests
+of a claim, and all claims of a pod, count as if one container had them all.
 """
 
 from __future__ import annotations
 
+from itertools import count
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 
     from devplug.driver.claims import AllocatedDevice
 
@@ -22,9 +26,12 @@ __all__ = [
     "by_request",
     "by_resource",
     "facts_of",
+    "for_pods",
     "in_the_way",
     "is_use_of",
     "last_used",
+    "meets",
+    "numbered",
 ]
 
 Response = TypeVar("Response")
@@ -42,10 +49,12 @@ class DeviceUse(Struct, frozen=True):
     has_admin_access: bool = False
     cdi_names: tuple[str, ...] = ()
     """What a runtime is given for it, once it is prepared."""
+    first_index: int = 0
+    """The `{index}` of the first device of its request."""
 
     def is_same(self, other: DeviceUse) -> bool:
         """Whether the other is this one, prepared or not."""
-        return replace(self, cdi_names=()) == replace(other, cdi_names=())
+        return replace(self, cdi_names=(), first_index=0) == replace(other, cdi_names=(), first_index=0)
 
     def is_of(self, other: DeviceUse) -> bool:
         """Whether both are of one device."""
@@ -72,6 +81,10 @@ class ClaimUse(Struct, frozen=True):
     """The boot of the machine in which it was prepared; empty before that."""
     pods: tuple[str, ...] = ()
     """The pods for which the claim was reserved when it began, by name; they are of its namespace."""
+    pod_uids: tuple[str, ...] = ()
+    """The UIDs of these pods. Earlier releases of ours did not note them."""
+    is_for_one_pod: bool = False
+    """Whether the claim was made for one pod, so that no other pod comes to use it."""
 
     def __str__(self) -> str:
         """Return the form that stands in messages."""
@@ -97,6 +110,45 @@ def in_the_way(use: ClaimUse, claims: Mapping[str, ClaimUse], ending: Container[
         ):
             return other
     return None
+
+
+def for_pods(use: ClaimUse, pods: Sequence[tuple[str, str]]) -> ClaimUse:
+    """Return a use for the pods of these names and UIDs."""
+    return replace(use, pods=tuple(name for name, _ in pods), pod_uids=tuple(uid for _, uid in pods))
+
+
+def meets(use: ClaimUse, other: ClaimUse) -> bool:
+    """Whether a container may have devices of both claims: a pod has both."""
+    if use.namespace != other.namespace or use.uid == other.uid:
+        return False
+    if use.pod_uids and other.pod_uids:
+        return not set(use.pod_uids).isdisjoint(other.pod_uids)
+    return not set(use.pods).isdisjoint(other.pods)
+
+
+def numbered(use: ClaimUse, meeting: Iterable[ClaimUse]) -> ClaimUse:
+    """Return a use whose requests begin at an `{index}` so that no two devices of a resource have one index.
+
+    `meeting` are the claims that a container may have besides; theirs stay.
+    """
+    taken: dict[str, set[int]] = {}
+    for other in meeting:
+        firsts = {(one.resource_name, one.request): one.first_index for one in other.devices}
+        for name, requests in by_request(other.devices).items():
+            for request, ids in requests.items():
+                first = firsts[name, request]
+                taken.setdefault(name, set()).update(range(first, first + len(ids)))
+    found: dict[tuple[str, str], int] = {}
+    for name, requests in by_request(use.devices).items():
+        used = taken.setdefault(name, set())
+        for request, ids in requests.items():
+            first = next(n for n in count() if used.isdisjoint(range(n, n + len(ids))))
+            used.update(range(first, first + len(ids)))
+            found[name, request] = first
+    return replace(
+        use,
+        devices=tuple(replace(one, first_index=found[one.resource_name, one.request]) for one in use.devices),
+    )
 
 
 def facts_of(use: ClaimUse) -> dict[str, object]:

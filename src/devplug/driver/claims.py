@@ -27,6 +27,7 @@ __all__ = [
     "Parameters",
     "allocated_devices",
     "check_names",
+    "is_for_one_pod",
     "is_free",
     "is_uid",
     "reserved_pods",
@@ -118,12 +119,20 @@ def allocated_devices(
     return tuple(_device(found, result, driver) for result in results)
 
 
-def reserved_pods(found: Object | None) -> tuple[str, ...]:
-    """Return the names of the pods for which a claim is reserved; they are of its namespace."""
+def reserved_pods(found: Object | None) -> tuple[tuple[str, str], ...]:
+    """Return the names and UIDs of the pods for which a claim is reserved; they are of its namespace."""
     return tuple(
-        text(one, "name")
+        (text(one, "name"), text(one, "uid"))
         for one in maps(found, "status", "reservedFor")
         if text(one, "resource") == "pods" and not text(one, "apiGroup")
+    )
+
+
+def is_for_one_pod(found: Object | None) -> bool:
+    """Whether a claim was made for one pod: from a template, or by the scheduler for `limits` (D91)."""
+    return any(
+        text(one, "kind") == "Pod" and text(one, "apiVersion") == "v1" and part(one, "controller") is True
+        for one in maps(found, "metadata", "ownerReferences")
     )
 
 

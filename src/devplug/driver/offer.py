@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from devplug.dra.taints import Toleration
     from devplug.k8s.objects import Object
 
-__all__ = ["ClaimReader", "DriverResource", "Offer", "OfferedDevice", "ResourceLists"]
+__all__ = ["ClaimReader", "ClaimRequest", "DriverResource", "Offer", "OfferedDevice", "ResourceLists"]
 
 FIRST_SECONDS: Final = 30.0
 """How long the first list of a resource is waited for; until then its devices of before stay in slices."""
@@ -27,6 +27,16 @@ GATHER_SECONDS: Final = 1.0
 
 EARLY_SECONDS: Final = 0.001
 """By how much a timer may come too early: the loop's clock has steps."""
+
+
+class ClaimRequest(Struct, frozen=True):
+    """The devices of one resource that one request of a claim has."""
+
+    device_ids: tuple[str, ...]
+    tolerations: tuple[Toleration, ...] = ()
+    """The taints with which the request takes an unhealthy device."""
+    first_index: int = 0
+    """The `{index}` of its first device; a container may have further devices by other requests."""
 
 
 class DriverResource(Protocol):
@@ -40,22 +50,21 @@ class DriverResource(Protocol):
     def node_owner(self) -> CdiOwner:
         """Who owns the device nodes in containers."""
 
-    async def prepare(
-        self, requests: Sequence[Sequence[str]], tolerations: Sequence[Sequence[Toleration]]
-    ) -> Sequence[Sequence[ContainerResponse]]:
+    async def prepare(self, requests: Sequence[ClaimRequest]) -> Sequence[Sequence[ContainerResponse]]:
         """Return what containers get of each device; called when a claim's use of them begins.
 
-        `requests` has the device IDs of each of the claim's requests, in order, and so has the result: a
-        container gets those of one request or of all. What belongs to a request as a whole comes with its
-        first device. `tolerations` has those of each request: an unhealthy device whose taint is tolerated
-        is prepared, if it is there.
+        The result has the devices of each of the claim's requests, in order: a container gets those of one
+        request or of all. What belongs to a request as a whole comes with its first device. An unhealthy
+        device whose taint the request tolerates is prepared, if it is there.
 
         It is called again for the same use after a reboot, and where a call failed or this process ended
         before the claim was prepared. Raises `NotReadyError` for what passes within seconds: it is tried
         again. Any other `AllocationError` refuses the claim, with its text.
         """
 
-    async def current(self, device_ids: Sequence[str]) -> Mapping[str, ContainerResponse | None]:
+    async def current(
+        self, device_ids: Sequence[str], first_index: int
+    ) -> Mapping[str, ContainerResponse | None]:
         """Return what containers get now of each device of a request; None where it is not there.
 
         One of which that is not known now is left out, as where it is sick. It is asked for claims that are

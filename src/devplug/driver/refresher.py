@@ -102,14 +102,16 @@ class Refresher:
                 if not any(one.name in self._offer.devices for one in devices):
                     continue  # their resource has no list yet, or is served no more
                 try:
-                    answers = await self._current(name, ids)
+                    answers = await self._current(name, ids, devices[0].first_index)
                 except DevplugError as error:  # the other requests' devices are followed all the same
                     errors.append(error)
                 else:
                     found |= {one: answers[one.device_id] for one in devices if one.device_id in answers}
         return found
 
-    async def _current(self, name: str, device_ids: Sequence[str]) -> Mapping[str, ContainerResponse | None]:
+    async def _current(
+        self, name: str, device_ids: Sequence[str], first_index: int
+    ) -> Mapping[str, ContainerResponse | None]:
         if name not in self._resources:
             raise ClaimRefusedError(f"{name} is not served by this driver any more")
-        return await self._resources[name].current(device_ids)
+        return await self._resources[name].current(device_ids, first_index)

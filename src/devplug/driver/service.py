@@ -10,6 +10,9 @@ worked on by one task at a time, different ones side by side.
 3. A release is called before it is noted that a use is over. So it is called once, unless this process ends
    between the two, or the machine just after: then once more, as a device that was not cleaned up is worse
    than one cleaned twice.
+4. A container may have several requests of a claim, and several claims of its pod. So the uses of one pod
+   begin in the order in which the kubelet names the claims, each with an `{index}` that no other has, and a
+   file that would put a second device at a container path of another one is refused.
 """
 
 from __future__ import annotations
@@ -24,30 +27,36 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
-from devplug.driver.claim_spec import answer, claim_spec
+from devplug.driver.claim_spec import answer, claim_spec, clashes, variables_of_two
 from devplug.driver.claim_uses import (
     ClaimUse,
     DeviceUse,
     asked,
     by_resource,
     facts_of,
+    for_pods,
     in_the_way,
     is_use_of,
     last_used,
+    meets,
+    numbered,
 )
 from devplug.driver.claims import (
     ClaimRefusedError,
     allocated_devices,
     check_names,
+    is_for_one_pod,
     is_uid,
     reserved_pods,
     still_holds,
 )
 from devplug.driver.counters import ClaimCounters
+from devplug.driver.offer import ClaimRequest
 from devplug.driver.parameters import configured, merged
 from devplug.driver.shares import with_shares
 from devplug.errors import DevplugError, IncidentError, NotReadyError, one_line, quoted
 from devplug.k8s.errors import ClusterError, NotThereError, RefusedError
+from devplug.k8s.objects import text
 from devplug.linux.notifier import within
 from devplug.logs import AUDIT
 from devplug.wire.dra import PREPARE, UNPREPARE, PreparedClaim
@@ -56,7 +65,7 @@ from devplug.wire.sockets import unary
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
-    from devplug.cdi.spec import CdiOwner
+    from devplug.cdi.spec import CdiOwner, CdiSpec
     from devplug.devices import ContainerResponse
     from devplug.dra.taints import Toleration
     from devplug.driver.claims import AllocatedDevice
@@ -128,7 +137,12 @@ class ClaimService:
 
     async def prepare(self, claims: Sequence[ClaimName]) -> Mapping[str, PreparedClaim]:
         """Answer NodePrepareResources: for each claim its devices, or why there are none."""
-        works = {claim.uid: self._start(self._prepared, claim) for claim in claims}
+        works: dict[str, asyncio.Task[PreparedClaim]] = {}
+        before: asyncio.Event | None = None
+        for claim in claims:
+            begun = asyncio.Event()
+            works[claim.uid] = self._start(partial(self._prepared, before=before, begun=begun), claim)
+            before = begun
         return {uid: await asyncio.shield(work) for uid, work in works.items()}
 
     async def unprepare(self, claims: Sequence[ClaimName]) -> Mapping[str, str]:
@@ -153,19 +167,27 @@ class ClaimService:
             if not self._works:
                 self._is_idle.set()
 
-    async def _prepared(self, claim: ClaimName) -> PreparedClaim:
+    async def _prepared(
+        self, claim: ClaimName, *, before: asyncio.Event | None, begun: asyncio.Event
+    ) -> PreparedClaim:
+        """Prepare a claim after the use of the claim `before` it in the call has begun or failed."""
         started = time.monotonic()
+        deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
         facts = {"claim": f"{claim.namespace}/{claim.name}", "claim_uid": claim.uid}
         try:
             check_names(claim)
+            if before is not None:
+                await within(PATIENCE_SECONDS, before.wait())
             async with self._store.alone(claim.uid):
                 self._store.asked_for.add(claim.uid)
-                use = await self._prepare(claim)
+                use = await self._prepare(claim, deadline, begun)
         except Exception as error:  # noqa: BLE001 -- whatever it is, the kubelet gets an answer
             self._counters.count_prepare(error, time.monotonic() - started)
             text = _text_of(error, facts)
             audit.warning("not prepared", extra={**facts, "reason": text})
             return PreparedClaim(error=text)
+        finally:
+            begun.set()
         seconds = time.monotonic() - started
         self._counters.count_prepare(None, seconds)
         audit.info("prepared", extra={**facts_of(use), "milliseconds": round(1000 * seconds, 1)})
@@ -190,20 +212,21 @@ class ClaimService:
 
     # ── prepare ──
 
-    async def _prepare(self, claim: ClaimName) -> ClaimUse:
-        deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+    async def _prepare(self, claim: ClaimName, deadline: float, begun: asyncio.Event) -> ClaimUse:
         found = await self._found(claim.namespace, claim.name, deadline)
         allocated = allocated_devices(found, claim, self._driver, self._node_name)
         async with self._store.locked():
             old = self._store.claims.get(claim.uid)
             if old is not None and is_use_of(old, allocated) and self._store.is_prepared(old):
+                await self._check_new_pods(old, found, deadline)
                 return old
         # Not before: what was once prepared stays so, even if a later release of ours is stricter.
         configs = [merged(one.parameters, self._decode) for one in allocated]
         # Not inside that block: it may take long, and another instance may have to work meanwhile.
         devices = await self._devices(allocated, deadline)
-        pods = reserved_pods(found)
-        use = ClaimUse(claim.namespace, claim.name, claim.uid, devices, int(time.time()), pods=pods)
+        use = ClaimUse(claim.namespace, claim.name, claim.uid, devices, int(time.time()))
+        use = replace(for_pods(use, reserved_pods(found)), is_for_one_pod=is_for_one_pod(found))
+        shared = await self._shared_claims(use, deadline)
         async with self._store.locked():
             use = with_shares(use, self._offer.devices, self._store.claims)
             old = self._store.claims.get(claim.uid)
@@ -214,12 +237,52 @@ class ClaimService:
             elif old is not None:  # the claim was released since, and allocated again
                 await self.end(old)
             self._store.seen[use.uid] = self._offer.devices_of(one.name for one in use.devices)
-            use = await self._begin(use, deadline)
+            use = await self._begin(use, shared, deadline)
+            begun.set()
             tolerations = {one.request: one.tolerations for one in allocated}
             answers = await self._answers(use, tolerations, deadline)
             given = [configured(one, config) for (one, _), config in zip(answers, configs, strict=True)]
-            spec, named = claim_spec(self._driver, use, given, [owner for _, owner in answers])
-            return await self._store.publish(named, spec)
+            async with self._store.alone(f"paths in {use.namespace}"):
+                others = self._specs_beside(use, shared)
+                spec, named = claim_spec(self._driver, use, given, [owner for _, owner in answers], others)
+                if spec is not None and (names := variables_of_two([spec, *(one for _, one in others)])):
+                    logger.info(
+                        "requests that a container may have together give it other values of a variable; it "
+                        "gets the last one, so write a name with {index}",
+                        extra={**facts_of(use), "variables": names},
+                    )
+                return await self._store.publish(named, spec)
+
+    async def _shared_claims(self, use: ClaimUse, deadline: float) -> Mapping[str, ClaimUse]:
+        """Return the claims in use that further pods may come to use, by UID, with their pods of now.
+
+        The kubelet has a claim that is prepared used by another pod without a call (dra.md D23).
+        """
+        found = {}
+        for other in list(self._store.claims.values()):
+            if other.namespace == use.namespace and other.uid != use.uid and not other.is_for_one_pod:
+                now = await self._found(other.namespace, other.name, deadline)
+                pods = reserved_pods(now) if text(now, "metadata", "uid") == other.uid else ()
+                found[other.uid] = for_pods(other, pods)
+        return found
+
+    async def _check_new_pods(self, use: ClaimUse, found: Object | None, deadline: float) -> None:
+        """Raise `ClaimRefusedError` for a prepared claim whose new pods have other claims with its paths."""
+        use, before = for_pods(use, reserved_pods(found)), set(use.pod_uids)
+        if not before.issuperset(use.pod_uids) and (spec := self._store.spec_of(use.uid)) is not None:
+            shared = await self._shared_claims(use, deadline)
+            if wrong := [*clashes(spec, self._specs_beside(use, shared))]:
+                raise ClaimRefusedError("; ".join(wrong))
+
+    def _meeting(self, use: ClaimUse, shared: Mapping[str, ClaimUse]) -> list[ClaimUse]:
+        """Return the claims in use of which a container may have devices besides those of a use."""
+        others = [(one, shared.get(one.uid, one)) for one in self._store.claims.values()]
+        return [one for one, now in others if meets(use, now)]
+
+    def _specs_beside(self, use: ClaimUse, shared: Mapping[str, ClaimUse]) -> list[tuple[str, CdiSpec]]:
+        """Return the specs of these claims, with their names."""
+        specs = [(str(one), self._store.spec_of(one.uid)) for one in self._meeting(use, shared)]
+        return [(name, spec) for name, spec in specs if spec is not None]
 
     async def _found(self, namespace: str, name: str, deadline: float) -> Object | None:
         """Return a claim's object, None if there is none; wait for the API server until the deadline."""
@@ -272,12 +335,13 @@ class ClaimService:
             one.request, one.name, found.resource_name, found.device.id, one.share_id, one.has_admin_access
         )
 
-    async def _begin(self, use: ClaimUse, deadline: float) -> ClaimUse:
+    async def _begin(self, use: ClaimUse, shared: Mapping[str, ClaimUse], deadline: float) -> ClaimUse:
         """Let a use begin, once no other claim has a device in a way that keeps this one out; return it."""
         store = self._store
         while True:
             use = with_shares(use, self._offer.devices, store.claims)
             if (other := in_the_way(use, store.claims, self._ending)) is None:
+                use = numbered(use, self._meeting(use, shared))
                 await store.begin(use)
                 self._offer.changed.notify()
                 return use
@@ -307,19 +371,21 @@ class ClaimService:
         """
 
         async def prepared(name: str, requests: Mapping[str, Sequence[str]]) -> Sequence[Sequence[Answer]]:
-            tolerated = [tolerations[request] for request in requests]
-            attempt = partial(self._answered, name, [*requests.values()], tolerated)
+            first = {(one.resource_name, one.request): one.first_index for one in use.devices}
+            asked_for = [
+                ClaimRequest(tuple(ids), tuple(tolerations[request]), first[name, request])
+                for request, ids in requests.items()
+            ]
+            attempt = partial(self._answered, name, asked_for)
             async with asyncio.timeout_at(deadline + PATIENCE_SECONDS):
                 return await self._patient(attempt, NotReadyError, deadline)
 
         return await asked(use, prepared)
 
-    async def _answered(
-        self, name: str, requests: Sequence[Sequence[str]], tolerations: Sequence[Sequence[Toleration]]
-    ) -> Sequence[Sequence[Answer]]:
+    async def _answered(self, name: str, requests: Sequence[ClaimRequest]) -> Sequence[Sequence[Answer]]:
         if (resource := await self._resource(name)) is None:
             raise ClaimRefusedError(f"{name} is not served by {self._driver} any more")
-        responses = await resource.prepare(requests, tolerations)
+        responses = await resource.prepare(requests)
         return [[(one, resource.node_owner) for one in some] for some in responses]
 
     async def _resource(self, name: str) -> DriverResource | None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from devplug.dra.taints import Toleration
     from devplug.driver.node_driver import NodeDriver
+    from devplug.driver.offer import ClaimRequest
     from devplug.plugin.contract import DevicePlugin
     from devplug.plugin.counters import PluginCounters
     from devplug.plugin.inventory import Inventory
@@ -46,7 +47,10 @@ class _WithNodes(Protocol):
 
     node_owner: CdiOwner
 
-    def current(self, devices: Sequence[Device], /) -> ContainerResponse | None:
+    async def allocate(self, devices: Sequence[Device], /, first_index: int = 0) -> ContainerResponse:
+        """Return what containers get of the devices of a request."""
+
+    def current(self, devices: Sequence[Device], /, first_index: int = 0) -> ContainerResponse | None:
         """Return what containers get of claimed devices now; None if one of them is not there."""
 
 
@@ -149,19 +153,20 @@ class ClaimedPlugin:
 
     # ── what the driver asks ──
 
-    async def prepare(
-        self, requests: Sequence[Sequence[str]], tolerations: Sequence[Sequence[Toleration]]
-    ) -> Sequence[Sequence[ContainerResponse]]:
+    async def prepare(self, requests: Sequence[ClaimRequest]) -> Sequence[Sequence[ContainerResponse]]:
         """Return what containers get of the devices of each request: all of it with the first device."""
+        is_numbered = isinstance(self._plugin, _WithNodes)
         responses = await self._service.allocate(
-            [tuple(ids) for ids in requests], [partial(self._is_tolerated, some) for some in tolerations]
+            [one.device_ids for one in requests],
+            [partial(self._is_tolerated, one.tolerations) for one in requests],
+            [one.first_index for one in requests] if is_numbered else (),
         )
         self._tell_of_annotations(responses)
         return [
-            [self._of_device(id_) for id_ in ids]
+            [self._of_device(id_) for id_ in one.device_ids]
             if self._is_by_device
-            else [_without_links(response), *([_NOTHING] * (len(ids) - 1))]
-            for ids, response in zip(requests, responses, strict=True)
+            else [_without_links(response), *([_NOTHING] * (len(one.device_ids) - 1))]
+            for one, response in zip(requests, responses, strict=True)
         ]
 
     def _of_device(self, device_id: str) -> ContainerResponse:
@@ -184,7 +189,9 @@ class ClaimedPlugin:
                 extra={"resource_name": self.resource_name, "annotations": sorted(names)},
             )
 
-    async def current(self, device_ids: Sequence[str]) -> Mapping[str, ContainerResponse | None]:
+    async def current(
+        self, device_ids: Sequence[str], first_index: int = 0
+    ) -> Mapping[str, ContainerResponse | None]:
         """Return what containers get now of a request's devices; None where one is not there.
 
         What belongs to all of them is known only where each is.
@@ -194,12 +201,12 @@ class ClaimedPlugin:
             if not self._inventory.snapshot.devices.keys() >= set(ids):
                 continue
             with suppress(UnhealthyDeviceError, NotReadyError):  # it may have its nodes: the next list says
-                found |= {**dict.fromkeys(ids, _NOTHING), ids[0]: await self._current(ids)}
+                found |= {**dict.fromkeys(ids, _NOTHING), ids[0]: await self._current(ids, first_index)}
         return found
 
-    async def _current(self, device_ids: Sequence[str]) -> ContainerResponse | None:
+    async def _current(self, device_ids: Sequence[str], first_index: int) -> ContainerResponse | None:
         if isinstance(self._plugin, _WithNodes):
-            return self._plugin.current([Device(id_) for id_ in device_ids])
+            return self._plugin.current([Device(id_) for id_ in device_ids], first_index)
         return _without_links(await self._service.allocate_again(device_ids))
 
     async def release(self, device_ids: Sequence[str]) -> None:

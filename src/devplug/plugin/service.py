@@ -184,11 +184,15 @@ class PluginService:
         return self._options
 
     async def allocate(
-        self, containers: Sequence[tuple[str, ...]], tolerated: Sequence[Callable[[Device], bool]] = ()
+        self,
+        containers: Sequence[tuple[str, ...]],
+        tolerated: Sequence[Callable[[Device], bool]] = (),
+        first_indexes: Sequence[int] = (),
     ) -> list[ContainerResponse]:
         """Answer Allocate: one response for each container request, in their order.
 
         `tolerated` tells for each of them which unhealthy devices it gets; without it, it gets none.
+        `first_indexes` are those that the plugin's `allocate` takes besides, if it takes any.
         """
         started = time.monotonic()
         facts: dict[str, object] = {
@@ -196,8 +200,9 @@ class PluginService:
             "device_ids": [list(ids) for ids in containers],
         }
         seconds = self._plugin.allocate_timeout_seconds
+        work = self._allocated(containers, tolerated, first_indexes)
         try:
-            responses = await self._answered("allocate", seconds, self._allocated(containers, tolerated))
+            responses = await self._answered("allocate", seconds, work)
         except AllocationError as error:
             self._counters.allocations.add(outcome_of(error))
             self._counters.allocate_seconds.observe(time.monotonic() - started)
@@ -282,7 +287,10 @@ class PluginService:
             await self._hooks.call(self._plugin.release, devices)
 
     async def _allocated(
-        self, containers: Sequence[tuple[str, ...]], tolerated: Sequence[Callable[[Device], bool]]
+        self,
+        containers: Sequence[tuple[str, ...]],
+        tolerated: Sequence[Callable[[Device], bool]],
+        first_indexes: Sequence[int],
     ) -> list[ContainerResponse]:
         check_containers(containers)
         await self._inventory.changed_since(0)
@@ -292,7 +300,11 @@ class PluginService:
                 devices = [device for some in asked for device in some]
                 async with self._inventory.handing_out(devices):
                     await self.streams.until_known([device.id for device in devices])
-                    return [await self._allocate_one(some, is_first=self._has_prepare) for some in asked]
+                    more = [(first,) for first in first_indexes] or repeat(())
+                    return [
+                        await self._allocate_one(some, *besides, is_first=self._has_prepare)
+                        for some, besides in zip(asked, more, strict=False)
+                    ]
         except UnhealthyDeviceError as error:
             raise UnhealthyDeviceError(error.reason, *error.devices, advice=_ADVICE) from error
 
@@ -300,11 +312,13 @@ class PluginService:
         async with self._hooks.turn:
             return await self._allocate_one(self._inventory.find_healthy(device_ids), is_first=False)
 
-    async def _allocate_one(self, devices: Sequence[Device], *, is_first: bool) -> ContainerResponse:
+    async def _allocate_one(
+        self, devices: Sequence[Device], *besides: int, is_first: bool
+    ) -> ContainerResponse:
         try:
             if is_first:
                 await self._hooks.call(self._plugin.prepare, devices)
-            response = await self._hooks.call(self._plugin.allocate, devices)
+            response = await self._hooks.call(self._plugin.allocate, devices, *besides)
         except UnhealthyDeviceError as error:
             await self._mark(error)
             raise
