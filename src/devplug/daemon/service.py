@@ -20,6 +20,7 @@ from devplug.daemon.config.loader import decode_device_config
 from devplug.daemon.config_file import ConfigFile
 from devplug.daemon.context import DaemonContext
 from devplug.daemon.daemon import Daemon
+from devplug.daemon.sources.host import Host
 from devplug.holds.client import UnansweredError, ask_allocatable
 from devplug.holds.held_device import Allocated
 from devplug.holds.holders import Holders
@@ -250,6 +251,7 @@ async def serve_config(
     kube_events: bool = False,
     numa_nodes: tuple[int, ...] = (),
     cdi_folder: Path = CDI_FOLDER,
+    host: Host | None = None,
 ) -> AsyncIterator[Serving]:
     """Serve every resource of `config` that this machine has, until the block is left.
 
@@ -258,7 +260,8 @@ async def serve_config(
     set. There is a status socket in `.devplug` in the plugin folder; `listen` is a further address of its
     pages, as of `devplug.serve`. With `kube_events` the daemon writes Events and a condition of the Node.
     `cdi_folder` is where container runtimes look for CDI files. `numa_nodes` are those that the kubelet
-    knows, empty if that is unknown: devices on others are logged.
+    knows, empty if that is unknown: devices on others are logged. `host` is the machine whose devices are
+    served; this one by default.
     Raises what `devplug.serve` raises.
     """
     async with (
@@ -267,8 +270,8 @@ async def serve_config(
     ):
         memory = serving.folder / LOCK_FOLDER
         holders = None
+        clock = asyncio.get_running_loop().time
         if pod_resources is not None:
-            clock = asyncio.get_running_loop().time
             holders = Holders(
                 pod_resources,
                 memory,
@@ -278,6 +281,8 @@ async def serve_config(
                 on_change=serving.notifier.notify,
             )
         context = DaemonContext(
+            host=host or Host(),
+            clock=clock,
             holders=holders,
             cdi=CdiFolder(cdi_folder),
             memory=memory,

@@ -1,0 +1,348 @@
+"""A node with a made machine, a kubelet, a daemon that comes and goes, and pods that want sticks.
+
+Tests assert on what containers can open, what pods run, which devices are offered and which were cleaned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from devplug.daemon.config.loader import load
+from devplug.daemon.service import serve_config
+from devplug.daemon.sources.host import Host
+from devplug.errors import KubeletError
+from devplug.kubelet.changes import Change
+from devplug.kubelet.kubelet import Kubelet
+from devplug.kubelet.pods import Container, Pod, PodPhase
+from devplug.kubelet.settings import KubeletSettings
+from devplug.wire.podresources import GET, GET_ALLOCATABLE_RESOURCES, LIST
+from devplug.wire.sockets import Listener, connected, unary
+from tests.ownership.machine import HIDDEN, Numbers, Stick, Udev, UsbMachine
+from tests.virtualtime import passes
+
+QUIET_SECONDS = 45.0
+"""After so long without an event all is quiet: the daemon has asked the kubelet four times."""
+
+Described = Mapping[str, Any]
+
+
+def usb(name: str, vendor: str = "0403", **more: Any) -> Described:
+    """Return a resource for the serial ports of USB sticks of one vendor."""
+    selector = {"vendor": vendor, **more.pop("selector", {})}
+    expose = {"deviceNodes": ["tty"], "containerPath": "/dev/serial{index}", **more.pop("expose", {})}
+    return {"name": name, "discover": {"usb": selector}, "expose": expose, **more}
+
+
+def path(name: str, glob: str, **more: Any) -> Described:
+    """Return a resource for device nodes, or for links to device nodes."""
+    return {"name": name, "discover": {"path": glob}, **more}
+
+
+@dataclass
+class Running:
+    """A pod that runs, with what its container was given."""
+
+    pod: Pod
+    resource: str
+    host_paths: tuple[str, ...]
+    """The answer of the daemon, which the kubelet gives again at each restart of the container."""
+    numbers: Numbers
+    """The device numbers that the container may open since it started."""
+    env: Mapping[str, str]
+    given: frozenset[Stick]
+    """The sticks behind them at that time."""
+    is_sharing: bool = False
+    """Whether the configuration let several pods have its sticks when it started."""
+
+
+class PodResources:
+    """The kubelet's answers to who holds what, as the daemon gets them; a test may spoil them."""
+
+    def __init__(self, kubelet_socket: Path, socket: Path) -> None:
+        self.socket = socket
+        self.is_empty = False
+        """Whether List names no pods."""
+        self.is_refusing = False
+        """Whether each call fails."""
+        self._kubelet_socket = kubelet_socket
+        self.listener = Listener(
+            socket,
+            (
+                unary(LIST, self._list),
+                unary(GET, partial(self._passed_on, GET)),
+                unary(GET_ALLOCATABLE_RESOURCES, partial(self._passed_on, GET_ALLOCATABLE_RESOURCES)),
+            ),
+        )
+
+    async def _list(self, asked: None) -> Any:
+        return () if self.is_empty else await self._passed_on(LIST, asked)
+
+    async def _passed_on(self, method: Any, asked: Any) -> Any:
+        if self.is_refusing:
+            raise KubeletError("the kubelet is out of order")
+        async with connected(self._kubelet_socket) as peer:
+            return await peer.call(method, asked)
+
+
+@dataclass
+class Node:
+    """A node; `node` makes one."""
+
+    folder: Path
+    tasks: asyncio.TaskGroup
+    machine: UsbMachine
+    kubelet: Kubelet
+    pod_resources: PodResources
+    pods: dict[str, Running] = field(default_factory=dict)
+    resources: tuple[Described, ...] = ()
+    changes: list[Change] = field(default_factory=list)
+    """What the kubelet has seen in `watching`."""
+    given: list[Running] = field(default_factory=list)
+    """All pods that have ever run, in order."""
+    conflicts: list[str] = field(default_factory=list)
+    """Each time when a pod was given a stick that another pod had."""
+    _stop: asyncio.Event = field(default_factory=asyncio.Event)
+    _life: asyncio.Task[None] | None = None
+    _count: int = 0
+
+    # ── the daemon ──
+
+    @property
+    def file(self) -> Path:
+        return self.folder / "devplug.yaml"
+
+    @property
+    def _log(self) -> Path:
+        return self.folder / "cleaned"
+
+    def cleaning(self) -> Described:
+        """Return what has each stick cleaned after its use, for a resource."""
+        sticks = self.machine.root / "sys/bus/usb/devices"
+        script = f"cat {sticks}/1-$0/{HIDDEN} >> {self._log}"
+        return {"onRelease": {"exec": {"command": ["/bin/sh", "-c", script, "{attr.devpath}"]}}}
+
+    def _write(self, resources: tuple[Described, ...]) -> None:
+        self.resources = resources
+        new = self.file.with_suffix(".new")
+        text = json.dumps({"version": 1, "resources": resources})
+        load(text, str(self.file))
+        new.write_text(text)
+        new.rename(self.file)
+
+    async def start(self, *resources: Described) -> None:
+        """Start the daemon with these resources, or with those of before; return once all is quiet."""
+        self._write(resources or self.resources)
+        self._stop = asyncio.Event()
+        ready = asyncio.Event()
+        self._life = self.tasks.create_task(self._serve(ready))
+        await ready.wait()
+        await self.quiet()
+
+    async def _serve(self, ready: asyncio.Event) -> None:
+        config = load(self.file.read_text(), str(self.file))
+        async with serve_config(
+            config,
+            plugin_dir=self.kubelet.plugin_dir,
+            pod_resources=self.pod_resources.socket,
+            file=self.file,
+            cdi_folder=self.folder / "cdi",
+            host=Host(self.machine.root),
+        ):
+            ready.set()
+            await self._stop.wait()
+
+    async def stop(self) -> None:
+        """Stop the daemon as SIGTERM does."""
+        self._stop.set()
+        if self._life is not None:
+            await asyncio.wait({self._life})
+            self._life = None
+
+    def memory(self) -> list[Path]:
+        """Return all files in which the daemon remembers something."""
+        return [one for one in (self.kubelet.plugin_dir / ".devplug").rglob("*") if one.is_file()]
+
+    async def kill(self) -> None:
+        """Stop the daemon as SIGKILL does: what it had not written by now is lost."""
+        kept = {one: one.read_bytes() for one in self.memory()}
+        await self.stop()
+        for file in self.memory():
+            file.unlink()
+        for file, content in kept.items():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content)
+
+    async def restart(self, *resources: Described, is_killed: bool = False) -> None:
+        """End the daemon, and start it again, with other resources if some are named."""
+        await (self.kill() if is_killed else self.stop())
+        await self.start(*resources)
+
+    async def edit(self, *resources: Described) -> None:
+        """Write another configuration; return once all is quiet."""
+        self.write(*resources)
+        await self.quiet()
+
+    def write(self, *resources: Described) -> None:
+        """Write another configuration, and wait for nothing."""
+        self._write(resources)
+
+    async def quiet(self) -> None:
+        """Let so much time go by that nothing happens any more."""
+        await passes(QUIET_SECONDS)
+
+    async def restart_kubelet(self, *, reboot: bool = False) -> None:
+        """End the kubelet's process and start the next one; PodResources is on a new socket then."""
+        await self.pod_resources.listener.close()
+        await self.kubelet.restart(reboot=reboot)
+        await self.pod_resources.listener.bind()
+
+    @asynccontextmanager
+    async def watching(self) -> AsyncIterator[None]:
+        """Note the kubelet's changes meanwhile, but those that the test itself makes of the daemon."""
+
+        async def note(changes: AsyncIterator[Change]) -> None:
+            async for change in changes:
+                self.changes.append(change)
+
+        with self.kubelet.changes() as changes:
+            noting = self.tasks.create_task(note(changes))
+            try:
+                yield
+            finally:
+                noting.cancel()
+
+    # ── pods ──
+
+    def capacity(self) -> dict[str, int]:
+        """Return how many devices of each resource the node has, held ones too."""
+        return {name: count for name, count in self.kubelet.capacity().items() if count}
+
+    def healthy(self) -> dict[str, int]:
+        """Return how many healthy devices of each resource the node has, held ones too."""
+        return {name: count for name, count in self.kubelet.allocatable().items() if count}
+
+    async def run(self, name: str, resource: str) -> Running | None:
+        """Run a pod that wants one device; None if the node refuses it."""
+        pod = Pod(f"uid-{name}", name, containers=(Container("main", {resource: 1}),))
+        return await self._run(pod, resource)
+
+    async def run_init_pod(self, name: str, resource: str) -> Running:
+        """Run a pod whose init container wants a device, and has ended; the pod keeps the device."""
+        initial, main = Container("init", {resource: 1}), Container("main")
+        running = await self._run(
+            Pod(f"uid-{name}", name, init_containers=(initial,), containers=(main,)), resource
+        )
+        assert running is not None
+        return running
+
+    async def _run(self, pod: Pod, resource: str) -> Running | None:
+        name = pod.name
+        status = await self.kubelet.run_pod(pod)
+        if status.phase is not PodPhase.RUNNING:
+            self.kubelet.remove_pod(pod.uid)
+            return None
+        options = status.containers[0].options
+        assert options is not None
+        paths = tuple(node.host_path for node in options.device_nodes)
+        numbers = self._numbers(paths)
+        given, is_sharing = self.machine.behind(numbers), self._is_sharing(resource)
+        running = Running(pod, resource, paths, numbers, options.envs, given, is_sharing)
+        self.conflicts += [
+            f"{name} was given {stick.name}, which {other} has"
+            for other, earlier in self.pods.items()
+            if not (is_sharing and earlier.is_sharing)
+            for stick in self._owned(running) & self._owned(earlier)
+        ]
+        self.pods[name] = running
+        self.given.append(running)
+        return running
+
+    async def must_run(self, name: str, resource: str) -> Running:
+        """Run a pod that wants one device."""
+        running = await self.run(name, resource)
+        assert running is not None, f"pod {name} was refused; the node has {self.capacity()}"
+        return running
+
+    def _is_sharing(self, resource: str) -> bool:
+        described = next((one for one in self.resources if one["name"] == resource), {})
+        return "share" in described or described.get("overlap") == "shared"
+
+    def health(self, name: str) -> set[str]:
+        """Return the health of a pod's devices, as its status shows them."""
+        devices = self.kubelet.pod(f"uid-{name}").containers[0].allocated_resources
+        return {health for of_resource in devices.values() for health in of_resource.values()}
+
+    def end(self, name: str) -> None:
+        """End a pod, and delete it."""
+        self.kubelet.remove_pod(self.pods.pop(name).pod.uid)
+
+    async def fill(self) -> None:
+        """Run pods for each resource until the node refuses one: then each stick has a pod."""
+        for resource in self.kubelet.capacity():
+            self._count += 1
+            while await self.run(f"more-{self._count}", resource):
+                self._count += 1
+        await self.quiet()
+
+    # ── who has what ──
+
+    def _numbers(self, host_paths: Iterable[str]) -> Numbers:
+        return frozenset(number for path in host_paths for number in self.machine.numbers(path))
+
+    def _owned(self, running: Running) -> frozenset[Stick]:
+        """Return the sticks that a pod was given, can open, or could open if its container restarted."""
+        after_restart = self._numbers(running.host_paths)
+        return running.given | self.machine.behind(running.numbers | after_restart)
+
+    def owners(self) -> dict[str, set[str]]:
+        """Return the pods of each stick that is plugged in."""
+        return {
+            stick.name: {name for name, running in self.pods.items() if stick in self._owned(running)}
+            for stick in self.machine.sticks
+        }
+
+    def owner(self, stick: Stick) -> str:
+        """Return the only pod of a stick; empty if it has none."""
+        (found,) = self.owners()[stick.name] or {""}
+        return found
+
+    def cleaned(self) -> list[str]:
+        """Return the sticks on which `onRelease` has run, each as often as it has."""
+        return self._log.read_text().split() if self._log.exists() else []
+
+    async def each_stick_has_one_pod(self) -> None:
+        """Fill the node; check that no stick is given out twice, counted twice, or offered to nobody."""
+        counted = sum(self.capacity().values())
+        await self.fill()
+        assert self.conflicts == []
+        assert [name for name, pods in self.owners().items() if not pods] == []
+        assert counted <= len(self.machine.seen)
+
+
+@asynccontextmanager
+async def node(folder: Path, udev: Udev = "by-path") -> AsyncIterator[Node]:
+    """A node whose kubelet runs, on virtual time; its daemon is yet to be started."""
+    (folder / "cdi").mkdir()
+    clock = asyncio.get_running_loop().time
+    kubelet = Kubelet.under(folder, KubeletSettings(clock=clock))
+    failure: Exception | None = None
+    async with kubelet.running(), asyncio.TaskGroup() as tasks:
+        pod_resources = PodResources(folder / "pod-resources" / "kubelet.sock", folder / "asked.sock")
+        await pod_resources.listener.bind()
+        made = Node(folder, tasks, UsbMachine(folder / "machine", udev), kubelet, pod_resources)
+        try:
+            yield made
+        except Exception as error:  # noqa: BLE001 -- raised below, because a group wraps errors
+            failure = error
+        finally:
+            await made.stop()
+            await pod_resources.listener.close()
+    if failure is not None:
+        raise failure

@@ -1,0 +1,230 @@
+"""Held sticks whose names become doubtful: twins, moves, other sticks in a port, edits and renames."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from tests.daemon.hosts import needs_mknod
+from tests.ownership.machine import Stick, Udev
+from tests.ownership.node import Node, node, usb
+from tests.virtualtime import on_virtual_time
+
+anyio_backend = on_virtual_time
+pytestmark = needs_mknod
+
+ANY, OTHER = "example.com/any", "example.com/other"
+FIRST, TWIN, STRANGER = Stick("first", "S"), Stick("twin", "S"), Stick("stranger", "T")
+NO_SERIAL, SAME_MAKE = Stick("no serial"), Stick("same make")
+
+Change = Callable[[Node], Awaitable[None]]
+
+CHANGES: dict[str, Change] = {
+    "none": lambda here: here.quiet(),
+    "restart": lambda here: here.restart(),
+    "kill": lambda here: here.restart(is_killed=True),
+    "env": lambda here: here.edit(usb(ANY, expose={"env": {"A": "1"}})),
+    "prefer": lambda here: here.edit(usb(ANY, prefer="none")),
+    "another resource": lambda here: here.edit(usb(ANY), usb(OTHER, vendor="1a86")),
+    "id": lambda here: here.edit(usb(ANY, id="stick-{serial}")),
+    "id by port": lambda here: here.edit(usb(ANY, id="port-{attr.devpath}")),
+    "selector": lambda here: here.edit(usb(ANY, selector={"product": "6001"})),
+    "path": lambda here: here.edit({"name": ANY, "discover": {"path": "/dev/ttyUSB*"}}),
+    "rename": lambda here: here.edit(usb(OTHER)),
+    "rename while down": lambda here: here.restart(usb(OTHER)),
+    "both names": lambda here: here.edit(usb(OTHER), usb(ANY)),
+    "both names while down": lambda here: here.restart(usb(OTHER), usb(ANY)),
+}
+
+BRIEF = {"none", "kill", "env", "id", "rename while down"}
+"""The changes that `make test` tries; `make test-all` tries all of them."""
+
+after = pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(change, id=name, marks=[] if name in BRIEF else pytest.mark.nightly)
+        for name, change in CHANGES.items()
+    ],
+)
+
+with_links = pytest.mark.parametrize(
+    "udev",
+    [
+        pytest.param("none", marks=pytest.mark.nightly),
+        "by-path",
+        pytest.param("all", marks=pytest.mark.nightly),
+    ],
+)
+
+
+@after
+async def test_twin_does_not_make_held_stick_free(short_dir: Path, change: Change) -> None:
+    """Rules 2, 3 and 4: the twin gets another name, and the held stick stays held."""
+    async with node(short_dir) as here:
+        here.machine.plug(FIRST, "1")
+        await here.start(usb(ANY))
+        await here.must_run("p", ANY)
+        here.machine.plug(TWIN, "2")
+        await here.quiet()
+        await change(here)
+        await here.each_stick_has_one_pod()
+
+
+@after
+async def test_twins_both_held_stay_held(short_dir: Path, change: Change) -> None:
+    """Rules 2, 3 and 4: two pods have the twins, and no third pod gets one."""
+    async with node(short_dir) as here:
+        here.machine.plug(FIRST, "1")
+        here.machine.plug(TWIN, "2")
+        await here.start(usb(ANY))
+        await here.must_run("p", ANY)
+        await here.must_run("q", ANY)
+        await change(here)
+        await here.each_stick_has_one_pod()
+
+
+@after
+async def test_held_stick_stays_held(short_dir: Path, change: Change) -> None:
+    """Rules 1, 2 and 4: whatever its name is now, the stick belongs to its pod."""
+    async with node(short_dir) as here:
+        here.machine.plug(FIRST, "1")
+        here.machine.plug(STRANGER, "2")
+        await here.start(usb(ANY))
+        await here.must_run("p", ANY)
+        await change(here)
+        await here.each_stick_has_one_pod()
+
+
+@after
+async def test_stick_is_offered_after_its_release(short_dir: Path, change: Change) -> None:
+    """Rules 4 and 5: once the pod has ended, the stick is offered exactly once, under its new name."""
+    async with node(short_dir) as here:
+        here.machine.plug(FIRST, "1")
+        await here.start(usb(ANY))
+        await here.must_run("p", ANY)
+        here.machine.plug(TWIN, "2")
+        await here.quiet()
+        await change(here)
+        here.end("p")
+        await here.quiet()
+        assert sum(here.healthy().values()) == 2
+        await here.each_stick_has_one_pod()
+
+
+@after
+async def test_twin_does_not_get_the_name_of_an_unplugged_stick(short_dir: Path, change: Change) -> None:
+    """Rules 2 and 3: the first stick is pulled out; the twin is other hardware, and free."""
+    async with node(short_dir) as here:
+        here.machine.plug(FIRST, "1")
+        here.machine.plug(TWIN, "2")
+        await here.start(usb(ANY))
+        await here.must_run("p", ANY)
+        (held,) = here.pods["p"].given
+        (free,) = here.machine.sticks - {held}
+        here.machine.unplug(held)
+        await here.quiet()
+        await change(here)
+        await here.fill()
+        assert here.owner(free) not in {"", "p"}
+        here.machine.plug(held, "1" if held is FIRST else "2")
+        await here.quiet()
+        assert here.owner(held) == "p"
+        await here.each_stick_has_one_pod()
+
+
+@after
+@pytest.mark.parametrize("udev", [pytest.param("none", marks=pytest.mark.nightly), "by-path"])
+async def test_stranger_in_the_port_of_a_held_stick_is_not_given_out(
+    short_dir: Path, change: Change, udev: Udev
+) -> None:
+    """Rule 2: the container of the pod can open it, now or after a restart."""
+    async with node(short_dir, udev) as here:
+        here.machine.plug(FIRST, "1")
+        await here.start(usb(ANY))
+        await here.must_run("p", ANY)
+        here.machine.unplug(FIRST)
+        await here.quiet()
+        here.machine.plug(STRANGER, "1")
+        await here.quiet()
+        await change(here)
+        await here.fill()
+        assert here.conflicts == []
+        for name in [*here.pods]:
+            here.end(name)
+        await here.quiet()
+        assert sum(here.healthy().values()) == 1
+        await here.each_stick_has_one_pod()
+
+
+@after
+async def test_another_stick_of_the_make_in_the_port_is_not_given_out(
+    short_dir: Path, change: Change
+) -> None:
+    """Rules 2 and 3: without a serial number the port is the name, and the hold stays."""
+    async with node(short_dir) as here:
+        here.machine.plug(NO_SERIAL, "1")
+        await here.start(usb(ANY))
+        await here.must_run("p", ANY)
+        here.machine.unplug(NO_SERIAL)
+        await here.quiet()
+        here.machine.plug(SAME_MAKE, "1")
+        await here.quiet()
+        await change(here)
+        await here.each_stick_has_one_pod()
+
+
+@after
+@with_links
+async def test_held_stick_that_moves_stays_held(short_dir: Path, change: Change, udev: Udev) -> None:
+    """Rule 3: the same self at another place, with the old one empty, is the same hardware."""
+    async with node(short_dir, udev) as here:
+        here.machine.plug(FIRST, "1")
+        await here.start(usb(ANY))
+        await here.must_run("p", ANY)
+        here.machine.move(FIRST, "3")
+        await here.quiet()
+        await change(here)
+        await here.each_stick_has_one_pod()
+
+
+@after
+@with_links
+async def test_sticks_that_change_device_numbers_stay_held(
+    short_dir: Path, change: Change, udev: Udev
+) -> None:
+    """Rule 2: the number that a container may open, and the stick that it was given, are both its own."""
+    async with node(short_dir, udev) as here:
+        here.machine.plug(FIRST, "1")
+        here.machine.plug(STRANGER, "2")
+        await here.start(usb(ANY))
+        await here.must_run("p", ANY)
+        here.machine.renumber(FIRST, STRANGER)
+        await here.quiet()
+        await change(here)
+        await here.fill()
+        assert here.conflicts == []
+
+
+@after
+async def test_stick_with_the_number_of_an_unplugged_one_is_not_given_out(
+    short_dir: Path, change: Change
+) -> None:
+    """Rule 2: the running container of the unplugged stick can open it."""
+    async with node(short_dir) as here:
+        here.machine.plug(FIRST, "1")
+        await here.start(usb(ANY))
+        await here.must_run("p", ANY)
+        here.machine.unplug(FIRST)
+        await here.quiet()
+        here.machine.plug(STRANGER, "2")
+        await here.quiet()
+        await change(here)
+        await here.fill()
+        assert here.conflicts == []
+        here.machine.plug(FIRST, "1")
+        await here.quiet()
+        here.end("p")
+        await here.quiet()
+        await here.each_stick_has_one_pod()
