@@ -15,9 +15,9 @@ from devplug.daemon.config.loader import load
 from devplug.daemon.service import serve_config
 from devplug.driver.claim_spec import file_name, file_text
 from devplug.driver.claim_uses import ClaimUse, DeviceUse
-from devplug.driver.prepared_claims import boot_id
 from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import Container, Pod, PodPhase
+from devplug.linux.boot import boot_id
 from devplug.plugin.serving import Serving
 from devplug.status import STATUS_SOCKETS, process_of
 from devplug.web.addresses import UnixAddress

@@ -90,10 +90,10 @@ def test_what_another_resource_has_is_dropped_at_once() -> None:
     assert told(one, sight(B, refused={"a": "example.com/other"})) == {"b": ""}
 
 
-def test_what_another_resource_has_stays_while_it_is_held_and_says_why() -> None:
+def test_a_held_device_stays_listed_when_its_name_belongs_to_other_hardware() -> None:
     one = listing()
     told(one, sight(A))
-    assert told(one, sight(held={"a"}, refused={"a": "x.y/z"})) == {"a": "belongs to x.y/z"}
+    assert told(one, sight(held={"a"}, refused={"a": "its ID is held"})) == {"a": "unplugged"}
 
 
 # ── checks ──

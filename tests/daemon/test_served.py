@@ -75,7 +75,7 @@ async def test_what_two_resources_find_the_second_one_lists_when_the_first_has_l
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     machine = DaemonContext()
-    machine.overlaps.reorder(["example.com/z", "example.com/b"])
+    machine.ownership.reorder(["example.com/z", "example.com/b"])
     first = link(short_dir / "first" / "x0", "/dev/tty")
     link(short_dir / "second" / "y0", "/dev/tty")
     rest = "whenNone: empty, whenUnplugged: {keepUnhealthyFor: 0s}"
@@ -87,8 +87,8 @@ async def test_what_two_resources_find_the_second_one_lists_when_the_first_has_l
         await kubelet.wait(lambda: kubelet.capacity() == {"example.com/z": 1, "example.com/b": 0})
         first.unlink()
         await kubelet.wait(lambda: kubelet.capacity() == {"example.com/z": 0, "example.com/b": 1})
-    (warning,) = (record for record in caplog.records if record.message.startswith("a device is served by"))
-    assert (warning.__dict__["device_id"], warning.__dict__["owner"]) == ("y0", "example.com/z")
+    (warning,) = (record for record in caplog.records if record.message.startswith("a device is not offered"))
+    assert (warning.__dict__["device_id"], warning.__dict__["reason"]) == ("y0", "belongs to example.com/z")
 
 
 # ── preference ──

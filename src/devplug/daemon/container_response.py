@@ -17,31 +17,13 @@ from devplug.daemon.config.globs import covers
 from devplug.daemon.config.templates import Missing, Template, Writing, parse_template, render_all, render_one
 from devplug.devices import DEVICE_ID_LIMIT_BYTES, ContainerResponse, Device, DeviceNode, Mount
 from devplug.errors import InvalidRequestError, PluginError, UnhealthyDeviceError
+from devplug.holds.hardware import MEMORY_MAJOR, Use, number_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from devplug.daemon.config.types import ChildNodes, Expose, Resource
     from devplug.daemon.sources.device import HostDevice, HostDeviceNode
-
-__all__ = [
-    "REPLICA_MARK",
-    "ChosenNode",
-    "ContainerShares",
-    "MissingNode",
-    "Responses",
-    "Share",
-    "chosen_nodes",
-    "container_response",
-    "device_ids",
-    "found_name",
-    "missing_node_of",
-    "paths_of",
-    "pcidevice_variable",
-    "share_of",
-    "shares_of",
-    "with_room_for_replicas",
-]
 
 FALLBACK_SUBSYSTEMS: Final = frozenset({"usb", "vfio", "vfio-dev"})
 """The raw ways to a device: the bus node of a USB device, the group of a function. They are for containers
@@ -369,6 +351,25 @@ def _whole(result: _T | MissingNode, found: HostDevice) -> _T:
     if isinstance(result, MissingNode):
         raise UnhealthyDeviceError(result.reason, Device(found.name))
     return result
+
+
+def use_of(share: Share, resource: Resource, boot: str) -> Use:
+    """Return what a container has with a share of a device."""
+    host_paths = {node.host_path for node in share.device_nodes}
+    nodes = [node for node in share.found.nodes if node.host_path in host_paths and not node.is_shared]
+    is_resolved = resource.serve == "dra" or resource.expose.strategy == "cdi"
+    return Use(
+        share.found.name,
+        share.found.identity,
+        tuple(
+            number_key(node.number, is_block=node.is_block)
+            for node in nodes
+            if node.is_block or node.number[0] != MEMORY_MAJOR
+        ),
+        tuple((node.real_path if is_resolved else "") or node.host_path for node in nodes),
+        boot,
+        resource.overlap == "shared",
+    )
 
 
 def missing_node_of(found: HostDevice, resource: Resource) -> str | None:

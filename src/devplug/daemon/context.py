@@ -12,19 +12,21 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from devplug.daemon.held_devices import DirtyFile
-from devplug.daemon.overlap import DeviceOverlap
+from devplug.daemon.ownership import HeldDevice, Ownership
 from devplug.daemon.sources.host import Host
+from devplug.holds.names import FILE_NAME as NAMES_FILE
+from devplug.holds.names import NamesRegister
+from devplug.linux.boot import boot_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable, Iterator
     from pathlib import Path
 
     from devplug.daemon.cdi.spec_files import CdiFolder
     from devplug.daemon.config.types import Resource
     from devplug.daemon.sources.device import HostDevice
+    from devplug.holds.hardware import Use
     from devplug.holds.holders import Holders
-
-__all__ = ["DaemonContext"]
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +39,12 @@ class DaemonContext(Struct):
     """The NUMA nodes that its kubelet knows; none where that is not known."""
     clock: Callable[[], float] = time.monotonic
     """Seconds of a clock that never goes back."""
-    overlaps: DeviceOverlap = field(default_factory=DeviceOverlap)
+    given: dict[str, dict[str, Use | None]] = field(default_factory=dict)
+    """What every Allocate gave, by resource and device ID, where `holders` is None."""
+    claimed: Callable[[], Iterable[HeldDevice]] = lambda: ()
+    """Returns the devices that claims use, of all drivers on this node."""
+    claims_revision: Callable[[], object] = lambda: None
+    """Returns a value that changes with `claimed`."""
     holders: Holders | None = None
     """The holders of devices; None if they cannot be known, as without the kubelet's monitoring socket."""
     claimed_ids: Callable[[str], frozenset[str]] = lambda _name: frozenset()
@@ -50,6 +57,31 @@ class DaemonContext(Struct):
     """Called after each scan for devices, with the resource's name and the seconds that it took."""
     on_change: Callable[[], None] = lambda: None
     """Called when a resource finds other devices than before, even if the advertised list stays the same."""
+    _ownership: Ownership | None = None
+
+    @property
+    def ownership(self) -> Ownership:
+        """The owner of the decision which resource offers which hardware."""
+        if self._ownership is None:
+            boot = boot_id()
+            register = NamesRegister(None if self.memory is None else self.memory / NAMES_FILE, boot=boot)
+            self._ownership = Ownership(self.host, register, self._held, self._revision, boot)
+        return self._ownership
+
+    def _held(self) -> Iterator[HeldDevice]:
+        """Yield every held device of this node that is known here."""
+        if self.holders is not None:
+            for resource_name, device_id, hold in self.holders.held():
+                pods = sorted({f"{one.namespace}/{one.pod}" for one in hold.holders})
+                yield HeldDevice(resource_name, device_id, hold.use, ", ".join(pods))
+        for resource_name, given in self.given.items():
+            for device_id, use in given.items():
+                yield HeldDevice(resource_name, device_id, use)
+        yield from self.claimed()
+
+    def _revision(self) -> object:
+        revision = None if self.holders is None else self.holders.revision
+        return revision, [len(given) for given in self.given.values()], self.claims_revision()
 
     def holders_of(self, resource: Resource) -> Holders | None:
         """Return who knows the holders of a resource's devices; None if claims use them."""

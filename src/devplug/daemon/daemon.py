@@ -19,28 +19,30 @@ from msgspec.structs import replace
 from devplug.cdi.spec import kind_of
 from devplug.daemon.cdi.resource_spec import names_that_are_held
 from devplug.daemon.changeover import DRAINING, draining_of, driver_of, held_before
+from devplug.daemon.config.selectors import Discover
+from devplug.daemon.config.types import Resource
 from devplug.daemon.container_response import found_name
 from devplug.daemon.placement import placement_of
 from devplug.daemon.resource import ConfiguredPlugin
 from devplug.daemon.sources.hardware import numa_distances
 from devplug.devices import Device
 from devplug.errors import KubeletError, PluginError
+from devplug.k8s.resource_names import ResourceName
 from devplug.linux.inotify import until_present
 from devplug.plugin.drivers import NODE_NAME_VARIABLE
+from devplug.plugin.resource_lock import ResourceLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from devplug.daemon.config.types import Config, Resource
+    from devplug.daemon.config.types import Config
     from devplug.daemon.context import DaemonContext
     from devplug.daemon.placement import Placement
     from devplug.daemon.preference import Candidate
     from devplug.errors import DevplugError
     from devplug.holds.holders import Holders
     from devplug.plugin.serving import Serving
-
-__all__ = ["Daemon", "PreferringPlugin", "plugin_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -207,7 +209,7 @@ class Daemon:
         wanted = {resource.name: resource for resource in placement.here}
         # What waits for labels is served as before until they are read.
         kept = {*wanted, *(resource.name for resource in placement.waiting)}
-        self._context.overlaps.reorder(resource.name for resource in config.resources)
+        self._context.ownership.reorder(resource.name for resource in config.resources)
         self.unserved = {name: why for name, why in self.unserved.items() if name in kept}
         for name in [name for name in self._plugins if name not in kept]:
             self._retire(self._plugins.pop(name))
@@ -227,7 +229,24 @@ class Daemon:
                 self.unserved[name] = draining_of(self._drivers[name])
             elif plugin is None or plugin.resource != resource:
                 await self._serve(resource)
+        if not self._has_started:
+            self._serve_left_behind()
         self._has_started = True
+
+    def _serve_left_behind(self) -> None:
+        """Keep resources registered that are configured no more, while containers hold their devices.
+
+        The process before this one served them: the configuration was edited meanwhile.
+        """
+        if (holders := self._context.holders) is None:
+            return
+        for name in holders.left_behind():
+            if name not in self.plugins and ResourceLock(self._serving.folder, name).is_free():
+                resource = Resource(name=ResourceName(name), discover=Discover())
+                self._drivers[name] = ""
+                plugin = self._made(resource, None)
+                self._add(plugin, lambda _: None)
+                self._retire(plugin)
 
     async def _serve_as_before(self, resource: Resource, other: str) -> None:
         """Serve a resource at first by another driver, or a device plugin, if containers hold devices by it.
@@ -373,7 +392,7 @@ class Daemon:
 
     def _forget(self, name: str) -> None:
         self._drivers.pop(name, None)
-        self._context.overlaps.leave(name)
+        self._context.ownership.leave(name)
         if self._context.holders is not None:
             self._context.holders.disown(name)
 

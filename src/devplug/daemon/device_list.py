@@ -32,20 +32,6 @@ if TYPE_CHECKING:
     from devplug.daemon.device_attributes import ClaimFacts
     from devplug.status import Holder, ResourceStatus
 
-__all__ = [
-    "ATTRIBUTE_PREFIX",
-    "REMOVED",
-    "Answered",
-    "DeviceList",
-    "Knowledge",
-    "KnownDevice",
-    "ScanResult",
-    "after_look",
-    "described",
-    "device_statuses",
-    "next_drop_at",
-]
-
 REMOVED: Final = "the configuration does not serve its resource this way any more"
 
 LEAST_DEVICE_BYTES: Final = 16
@@ -127,7 +113,7 @@ class ScanResult(Struct, frozen=True):
     held_ids: frozenset[str] = frozenset()
     """Device IDs that a container may hold."""
     refused: Mapping[str, str] = field(default_factory=dict)
-    """Names of devices that another resource has, with that resource's name."""
+    """Why a device that was found is not offered, by name."""
     health_of: Callable[[str], Health] = lambda _: Health.healthy()
     """Returns the health of a device by rules and commands."""
 
@@ -165,12 +151,9 @@ class DeviceList:
         Raises `PluginError` if that is more than the kubelet takes.
         """
         held_names = self.names_of(scan.held_ids)
-        before = {
-            name: one
-            for name, one in self.known.items()
-            # Neither did it go, nor will it come back here.
-            if name not in scan.refused or name in held_names
-        }
+        # These are not gone: another resource has them, or they have another name now.
+        elsewhere = _renamed(self.known, scan.found).union(scan.refused) - held_names
+        before = {name: one for name, one in self.known.items() if name not in elsewhere}
         self.known = after_look(
             before,
             [self._certain(found, before) for found in scan.found if found.name not in scan.unchecked],
@@ -255,8 +238,6 @@ class DeviceList:
     ) -> Health:
         """Return the health of a device: why it cannot be given out, else why its health is unknown."""
         name = known.found.name
-        if name in scan.refused:
-            return Health.unhealthy(f"belongs to {scan.refused[name]}")
         if name in scan.unchecked:
             return Health.unhealthy("not checked yet since it was plugged in")
         if not known.is_present:
@@ -268,6 +249,21 @@ class DeviceList:
             if reasons := [one.reason for one in healths if one.state is state]:
                 return Health(state, "; ".join(reasons))
         return Health.healthy()
+
+
+def _renamed(known: Mapping[str, KnownDevice], found: Sequence[HostDevice]) -> frozenset[str]:
+    """Return the names of known devices whose hardware was found under another name."""
+    names = {one.name for one in found}
+    gone = {name: one.found for name, one in known.items() if name not in names}
+    if not gone:
+        return frozenset()
+    identities = {one.identity for one in found} - {None}
+    keys = {key for one in found for key in one.keys}
+    return frozenset(
+        name
+        for name, one in gone.items()
+        if one.identity in identities or (one.identity is None and not keys.isdisjoint(one.keys))
+    )
 
 
 def _unhealthy(ids: Iterable[str], reason: str) -> tuple[Device, ...]:

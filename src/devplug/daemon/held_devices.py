@@ -22,6 +22,7 @@ from devplug.daemon.container_response import found_name
 from devplug.daemon.sources.device import HostDevice
 from devplug.devices import Device, Health
 from devplug.errors import AllocationError, UnhealthyDeviceError, one_line
+from devplug.holds.ledger import NO_USES
 from devplug.linux.durable_file import remove_remains, write_whole
 from devplug.linux.notifier import within
 
@@ -31,9 +32,8 @@ if TYPE_CHECKING:
 
     from devplug.daemon.command_result import CommandResult
     from devplug.daemon.config.types import Resource, TimedCommand
+    from devplug.holds.hardware import Use
     from devplug.holds.holders import Holders
-
-__all__ = ["DirtyFile", "Handover", "HeldDevices"]
 
 logger = logging.getLogger(__name__)
 
@@ -54,8 +54,6 @@ LOGGED_LIMIT: Final = 20
 class Handover(Struct, frozen=True):
     """What the plugin of a resource passes on to the plugin that replaces it after an edit of the file."""
 
-    given: frozenset[str]
-    """The device IDs of every Allocate, if PodResources is not asked who holds what."""
     found: Mapping[str, HostDevice]
     dirty: frozenset[str]
     faults: Mapping[str, str]
@@ -66,7 +64,8 @@ class HeldDevices:
 
     Without `holders` a device counts as held for ever after its Allocate, unless `claimed_ids` returns those
     that claims use. `dirty_file` keeps the names of dirty devices over a restart; `before` is the `handover`
-    of the plugin that this one replaces.
+    of the plugin that this one replaces. `given` has what every Allocate gave, by device ID, as long as
+    PodResources is not asked who holds what.
 
     Two daemons may serve the claims of a resource side by side, and release what the other one has given. So
     what is in use stands in the driver's state file alone, and `dirty_file` has what was not cleaned after
@@ -81,6 +80,7 @@ class HeldDevices:
         claimed_ids: Callable[[], frozenset[str]] | None = None,
         dirty_file: DirtyFile | None = None,
         before: Handover | None = None,
+        given: dict[str, Use | None] | None = None,
         retry_seconds: float = FIRST_RETRY_SECONDS,
     ) -> None:
         self.changed = asyncio.Event()
@@ -90,7 +90,7 @@ class HeldDevices:
         self._claimed_ids = claimed_ids
         self._retry_seconds = retry_seconds
         self._file = dirty_file
-        self._given: set[str] = set(before.given) if before else set()
+        self._given: dict[str, Use | None] = {} if given is None else given
         self._grouped: frozenset[str] | None = None
         self._ids_of: defaultdict[str, list[str]] = defaultdict(list)
         """The held IDs that `_grouped` has, by the name of the found device."""
@@ -115,14 +115,14 @@ class HeldDevices:
 
     def handover(self) -> Handover:
         """Return what the plugin that replaces this one has to know."""
-        return Handover(frozenset(self._given), dict(self._found), frozenset(self._dirty), dict(self._faults))
+        return Handover(dict(self._found), frozenset(self._dirty), dict(self._faults))
 
     # ── who has what ──
 
     def held_ids(self) -> frozenset[str]:
         """Return the device IDs that a container may hold, or that were released and are dirty."""
         if self._claimed_ids is not None:
-            return self._claimed_ids() | self._given
+            return self._claimed_ids() | self._given.keys()
         return self._holders.held_ids(self._resource.name) if self._holders else frozenset(self._given)
 
     def certainly_held_names(self) -> frozenset[str] | None:
@@ -175,7 +175,8 @@ class HeldDevices:
         """
         ids = frozenset(device.id for device in devices)
         # The kubelet gives out only what is free; whoever had it is gone.
-        self._given.difference_update(ids)
+        for device_id in ids:
+            self._given.pop(device_id, None)
         if self._resource.on_release is None:
             return
         self._read_dirty()
@@ -193,8 +194,11 @@ class HeldDevices:
                 self._ids_of[self._name(device_id)].append(device_id)
         return any(one not in ids and self._may_be_held(one) for one in self._ids_of.get(name, ()))
 
-    def give(self, devices: Iterable[Device]) -> None:
-        """Record the Allocate of these devices. Call it before the kubelet has the answer."""
+    def give(self, devices: Iterable[Device], uses: Mapping[str, Use] = NO_USES) -> None:
+        """Record the Allocate of these devices. Call it before the kubelet has the answer.
+
+        `uses` has what the container gets of each, by device ID.
+        """
         if self._claimed_ids is not None:
             return  # the driver did so before, in its state file
         ids = [device.id for device in devices]
@@ -202,9 +206,16 @@ class HeldDevices:
             self._dirty.update(map(self._name, ids))
             self._remember()
         if self._holders is None:
-            self._given.update(ids)
+            self._given.update((device_id, uses.get(device_id)) for device_id in ids)
         else:
-            self._holders.note_allocated(self._resource.name, ids)
+            self._holders.note_allocated(self._resource.name, ids, uses)
+
+    def complete(self, device_id: str, use: Use) -> None:
+        """Record what a container has of a device, where an older version has recorded the ID alone."""
+        if self._holders is not None:
+            self._holders.complete(self._resource.name, device_id, use)
+        elif device_id in self._given:
+            self._given[device_id] = use
 
     def _read_dirty(self) -> None:
         """Learn what another daemon has left, or cleaned; while we work on one it can do neither."""
@@ -224,7 +235,8 @@ class HeldDevices:
         """
         ids = frozenset(device_ids)
         names = set(map(self._name, ids))
-        self._given -= ids
+        for device_id in ids:
+            self._given.pop(device_id, None)
         self._read_dirty()
         self._releasing |= ids
         self._dirty |= names if self._resource.on_release is not None else set()

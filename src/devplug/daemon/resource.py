@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from devplug.cdi.spec import kind_of
 from devplug.daemon.cdi.resource_spec import ResourceCdiSpec
-from devplug.daemon.container_response import Responses, found_name, with_room_for_replicas
+from devplug.daemon.container_response import Responses, found_name, share_of, use_of, with_room_for_replicas
 from devplug.daemon.context import DaemonContext
 from devplug.daemon.device_list import REMOVED, Answered, DeviceList, ScanResult, next_drop_at
 from devplug.daemon.held_devices import HeldDevices
@@ -22,7 +22,7 @@ from devplug.linux.notifier import within
 from devplug.plugin.contract import DevicePlugin
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 
     from devplug.daemon.config.types import Resource
     from devplug.daemon.container_response import ContainerShares
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from devplug.daemon.sources.device import HostDevice
     from devplug.devices import ContainerResponse
     from devplug.errors import HasId
-
-__all__ = ["ConfiguredPlugin"]
 
 logger = logging.getLogger(__name__)
 
@@ -65,6 +63,7 @@ class ConfiguredPlugin(DevicePlugin):
             resource,
             self.context.holders_of(resource),
             claimed_ids=self.context.claimed_ids_of(resource),
+            given=self.context.given.setdefault(resource.name, {}),
             dirty_file=self.context.dirty_file(resource.name),
             before=before.held.handover() if before else None,
         )
@@ -79,7 +78,9 @@ class ConfiguredPlugin(DevicePlugin):
         """The answer that each held device's container got, by device ID, since the daemon began; replaced
         with each change."""
         self._host = self.context.host
-        self._source = source_of(resource, self.context.host_for(resource.name))
+        self._source = source_of(
+            resource, self.context.host_for(resource.name), self.context.ownership.names.of(resource.name)
+        )
         self._prober: Prober | None = None
         if resource.health:
             from devplug.daemon.health import Prober  # here: most resources have no rules
@@ -92,7 +93,8 @@ class ConfiguredPlugin(DevicePlugin):
         self._changed = asyncio.Event()
         self._has_new = asyncio.Event()
         self._checked_devices: frozenset[HostDevice] = frozenset()
-        self._logged_names: set[str] = set()
+        self.withheld: Mapping[str, str] = {}
+        """By name: why a device that the source has found is not offered."""
         self._warned_numa_nodes: set[int | None] = set()
         self._failure: Exception | None = None
         self._refused: dict[str, str] = {}
@@ -191,13 +193,13 @@ class ConfiguredPlugin(DevicePlugin):
             return None
         self._end_refusals()
         held_ids = self.held.held_ids()
-        named, refused = self._claimed(self.looked)
-        mine = [found for found in named if found.name not in refused]
+        mine, refused = self._offered(self.looked)
+        self._complete_holds(mine)
         self.context.warn_of_missing_numa_nodes(self.resource_name, mine, self._warned_numa_nodes)
         unchecked = self._unchecked(mine)
         if unchecked and not self.listing.known:
             return None
-        seen = {found.name for found in named}
+        seen = {found.name for found in mine}.union(refused)
         lost = [one for name, one in self.listing.present().items() if name not in seen]
         scan = ScanResult(mine, self.context.clock(), unchecked, held_ids, refused, self._listed_health_of)
         listed = self.listing.update(scan)
@@ -216,29 +218,25 @@ class ConfiguredPlugin(DevicePlugin):
         replicas = self.resource.share.replicas
         return looked if replicas == 1 else [with_room_for_replicas(found, replicas) for found in looked]
 
-    def _claimed(self, looked: Sequence[HostDevice]) -> tuple[Sequence[HostDevice], Mapping[str, str]]:
-        """Return the found devices with their names, and by name the resource that owns one instead."""
-        named = self._named(looked)
-        refused = self._claim(() if self.is_retired else named, self.held.held_names())
-        for name, owner in refused.items():
-            if name not in self._logged_names:
-                self._logged_names.add(name)
-                logger.warning(
-                    "a device is served by another resource, which comes first in the file or whose "
-                    "container holds it; to serve it by both, set overlap: shared in both",
-                    extra={"resource_name": self.resource_name, "device_id": name, "owner": owner},
-                )
-        return named, refused
-
-    def _claim(self, found: Iterable[HostDevice], held: Collection[str]) -> Mapping[str, str]:
-        """Return the owner of each of these that another resource owns, by name."""
-        return self.context.overlaps.claim(
+    def _offered(self, looked: Sequence[HostDevice]) -> tuple[Sequence[HostDevice], Mapping[str, str]]:
+        """Return the devices that this resource offers, and by name why it does not offer others."""
+        outcome = self.context.ownership.look(
             self.resource_name,
-            found,
-            held,
+            () if self.is_retired else self._named(looked),
             is_shared=self.resource.overlap == "shared",
             on_change=self._look_again,
         )
+        for name in sorted(outcome.withheld.keys() - self.withheld.keys()):
+            logger.warning(
+                "a device is not offered; to share hardware, write overlap: shared in each of its resources",
+                extra={
+                    "resource_name": self.resource_name,
+                    "device_id": name,
+                    "reason": outcome.withheld[name],
+                },
+            )
+        self.withheld = outcome.withheld
+        return outcome.offered, outcome.withheld
 
     def _unchecked(self, mine: Iterable[HostDevice]) -> frozenset[str]:
         """Return the names of devices that no health rule has checked since they were plugged in."""
@@ -306,8 +304,7 @@ class ConfiguredPlugin(DevicePlugin):
         while True:
             await self._has_new.wait()
             self._has_new.clear()
-            named, refused = self._claimed(self.looked or ())
-            found = [one for one in named if one.name not in refused]
+            found, _ = self._offered(self.looked or ())
             await prober.first_check(found)
             prober.follow(found)
             self._checked_devices = frozenset(found)
@@ -337,8 +334,8 @@ class ConfiguredPlugin(DevicePlugin):
             found = {name: self._checked(name, is_tolerated=name in sick) for name in names}
             given = self._responses.of(devices, found, first_index)
             check_shares(self._host, given.shares, self.resource)
-            self._claim_for_giving(names)
-            self.held.give(devices)
+            self._check_free(found.values())
+            self._give(devices, given)
             self._note_answers(devices, found)
             return await self._response(given)
         except UnhealthyDeviceError as error:
@@ -366,13 +363,33 @@ class ConfiguredPlugin(DevicePlugin):
         if len(self.answered) > len(held):
             self.answered = {device_id: one for device_id, one in self.answered.items() if device_id in held}
 
-    def _claim_for_giving(self, names: Collection[str]) -> None:
-        """Claim these devices as held; raises `UnhealthyDeviceError` if another resource owns one."""
-        held = self.held.held_names()
-        held = held if held.issuperset(names) else held.union(names)
-        refused = self._claim(self._named(self.looked or ()), held)
-        if lost := [name for name in names if name in refused]:
-            raise UnhealthyDeviceError(f"belongs to {refused[lost[0]]}", *map(Device, lost))
+    def _complete_holds(self, mine: Iterable[HostDevice]) -> None:
+        """Record what containers have of devices of which an older version has recorded the IDs alone."""
+        if not (ids := self.context.ownership.incomplete.get(self.resource_name)):
+            return
+        found = {one.name: one for one in mine}
+        for device_id in sorted(ids):
+            one = found.get(found_name(device_id, self.resource.share.replicas))
+            if one is not None:
+                with suppress(PluginError):
+                    share = share_of(one, 0, self.resource.expose)
+                    self.held.complete(device_id, use_of(share, self.resource, self.context.ownership.boot))
+
+    def _check_free(self, found: Iterable[HostDevice]) -> None:
+        """Raise `UnhealthyDeviceError` if a container has the hardware of one of these in another way."""
+        is_shared = self.resource.overlap == "shared"
+        for one in found:
+            hold = self.context.ownership.conflict(self.resource_name, one, is_shared=is_shared)
+            if hold is not None:
+                raise UnhealthyDeviceError(f"held as {hold}", Device(one.name))
+
+    def _give(self, devices: Iterable[Device], given: ContainerShares) -> None:
+        """Record that a container has these devices."""
+        ownership, replicas = self.context.ownership, self.resource.share.replicas
+        by_name = {share.found.name: use_of(share, self.resource, ownership.boot) for share in given.shares}
+        self.held.give(devices, {one.id: by_name[found_name(one.id, replicas)] for one in devices})
+        found = {share.found.name: share.found for share in given.shares}
+        ownership.note_given(self.resource_name, [(found[name], use) for name, use in by_name.items()])
 
     def _names(self, devices: Iterable[HasId]) -> list[str]:
         return sorted(self.listing.names_of(device.id for device in devices))
@@ -392,7 +409,8 @@ class ConfiguredPlugin(DevicePlugin):
         fault = faulty_node(self._host, found)
         is_other = found.plugged != 0 and self._host.plugged(found.hardware) != found.plugged
         if (fault or is_other) and self.resource.discover.kind in LOOKED_AT_AGAIN:
-            again = next((one for one in self._named(self._source.look()) if one.name == name), None)
+            offered, _ = self._offered(self._source.look())
+            again = next((one for one in offered if one.name == name), None)
             if again is None:
                 raise UnhealthyDeviceError(fault or "unplugged", Device(name))
             found = again

@@ -269,6 +269,11 @@ async def serve_config(
         asyncio.TaskGroup() as group,
     ):
         memory = serving.folder / LOCK_FOLDER
+
+        def note_change() -> None:
+            serving.notifier.notify()
+            context.ownership.refresh_soon()
+
         holders = None
         clock = asyncio.get_running_loop().time
         if pod_resources is not None:
@@ -278,7 +283,7 @@ async def serve_config(
                 checkpoint=serving.folder / CHECKPOINT_NAME,
                 rewrite_checkpoint=serving.repeat_list,
                 clock=clock,
-                on_change=serving.notifier.notify,
+                on_change=note_change,
             )
         context = DaemonContext(
             host=host or Host(),

@@ -20,13 +20,14 @@ from devplug.cdi.files import CDI_FOLDER
 from devplug.driver.counters import ClaimCounters
 from devplug.driver.health import HealthService
 from devplug.driver.offer import Offer
-from devplug.driver.prepared_claims import PreparedClaims, boot_id
+from devplug.driver.prepared_claims import PreparedClaims
 from devplug.driver.refresher import Refresher
 from devplug.driver.service import ClaimService
 from devplug.driver.shares import shares_in_use
 from devplug.driver.sweeper import Sweeper
 from devplug.errors import KubeletError, PluginError
 from devplug.kubelet_dir import KUBELET_ROOT, REGISTRY_NAME
+from devplug.linux.boot import boot_id
 from devplug.linux.inotify import shared_watcher
 from devplug.linux.notifier import Notifier, within
 from devplug.linux.unix_sockets import SOCKET_PATH_LIMIT_BYTES

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from devplug.devices import Device
     from devplug.driver.claim_uses import ClaimUse
 
-__all__ = ["STATE_NAME", "PreparedClaims", "boot_id", "published_uses"]
+__all__ = ["STATE_NAME", "PreparedClaims", "published_uses"]
 
 logger = logging.getLogger(__name__)
 
@@ -47,12 +47,6 @@ LOCK_AGAIN_SECONDS: Final = 0.02
 LOCK_PATIENCE_SECONDS: Final = 20.0
 _MARK: Final = "c1a100000000"
 """Stands in the names of CDI files that are being written; what tells them apart is their random part."""
-
-
-def boot_id() -> str:
-    """Return what tells this boot of the machine from any other."""
-    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:  # noqa: PTH123 -- no file of ours
-        return file.read().strip()
 
 
 def published_uses(driver: str, cdi_folder: Path) -> Iterator[ClaimUse]:

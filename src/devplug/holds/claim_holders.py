@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from devplug.status import DeviceStatus, ResourceStatus
     from devplug.wire.values import PodResources
 
-__all__ = ["ClaimHold", "claim_holds", "with_claim_holders"]
-
 
 class ClaimHold(Struct, frozen=True):
     """A device that a container holds by a claim."""

@@ -23,19 +23,6 @@ if TYPE_CHECKING:
     from devplug.wire.sockets import Peer
     from devplug.wire.values import AllocatableResources, SocketIdentity
 
-__all__ = [
-    "FIRST_RETRY_SECONDS",
-    "SLOWEST_RETRY_SECONDS",
-    "Answer",
-    "Trouble",
-    "UnansweredError",
-    "ask",
-    "ask_allocatable",
-    "checkpoint_pods",
-    "read_checkpoint",
-    "retry_wait_seconds",
-]
-
 FIRST_RETRY_SECONDS: Final = 1.0
 SLOWEST_RETRY_SECONDS: Final = 60.0
 

@@ -11,27 +11,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec import Struct
 
+from devplug.holds.hardware import use_entry, use_of_entry
 from devplug.status import Holder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from devplug.holds.hardware import Use
     from devplug.wire.values import SocketIdentity
-
-__all__ = [
-    "GRACE_SECONDS",
-    "PERIOD_SECONDS",
-    "Allocated",
-    "Difference",
-    "Key",
-    "Memory",
-    "Released",
-    "Remembered",
-    "Rules",
-    "ledger_memory",
-    "ledger_text",
-    "only_text",
-]
 
 # ── values ──
 
@@ -75,6 +62,8 @@ class Remembered(Struct, frozen=True):
     """The holders in the last answer with this ID."""
     kubelet: SocketIdentity | None = None
     """The kubelet of that answer; None if no answer has listed the ID since our last Allocate of it."""
+    use: Use | None = None
+    """What the container got; None where an older version has recorded the hold."""
 
 
 Memory: TypeAlias = Mapping[str, Remembered]
@@ -130,6 +119,8 @@ def _entry(held: Remembered, places: Mapping[SocketIdentity, int]) -> dict[str, 
     }
     if held.kubelet is not None:
         entry["kubelet"] = places[held.kubelet]
+    if held.use is not None:
+        entry |= use_entry(held.use)
     return entry
 
 
@@ -137,6 +128,7 @@ def _remembered(entry: Any, kubelets: Sequence[SocketIdentity]) -> Remembered:  
     return Remembered(
         tuple(Holder(*(only_text(part) for part in holder)) for holder in entry["holders"]),
         kubelets[entry["kubelet"]] if "kubelet" in entry else None,
+        use_of_entry(entry),
     )
 
 

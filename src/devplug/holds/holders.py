@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from devplug.holds.client import Trouble, UnansweredError, ask, read_checkpoint, retry_wait_seconds
 from devplug.holds.held_device import Rules
-from devplug.holds.ledger import Ledger
+from devplug.holds.ledger import NO_USES, Ledger
 from devplug.holds.ledger_store import LedgerFolder
 from devplug.linux.inotify import shared_watcher
 from devplug.linux.notifier import Notifier, within
@@ -24,15 +24,14 @@ from devplug.status import PodResourcesStatus
 from devplug.wire.sockets import socket_identity
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from devplug.holds.client import Answer
-    from devplug.holds.held_device import Difference, Released
+    from devplug.holds.hardware import Use
+    from devplug.holds.held_device import Difference, Released, Remembered
     from devplug.status import Holder
     from devplug.wire.values import AllocatableResources, PodResources, SocketIdentity
-
-__all__ = ["Holders", "pod_resources_status"]
 
 logger = logging.getLogger(__name__)
 
@@ -156,6 +155,20 @@ class Holders:
         """Return who holds an ID, sorted; empty where that is not known, though it may be held."""
         return self._ledger.holders_of(resource_name, device_id)
 
+    def held(self) -> Iterator[tuple[str, str, Remembered]]:
+        """Yield resource name, ID and hold of each held ID, of all resources."""
+        return self._ledger.held()
+
+    @property
+    def revision(self) -> int:
+        """A number that changes whenever `held` does."""
+        return self._ledger.revisions
+
+    def complete(self, resource_name: str, device_id: str, use: Use) -> None:
+        """Record what a container has of a device, where an older version has recorded the ID alone."""
+        self._ledger.complete(resource_name, device_id, use)
+        self._folder.note_changed()
+
     async def checkpoint(self) -> tuple[PodResources, ...] | None:
         """Return what the kubelet's checkpoint says now, as `checkpoint_pods`; None if it cannot be read."""
         if self._checkpoint_path is None:
@@ -171,6 +184,10 @@ class Holders:
         self._looked.notify()
         self._on_change()
 
+    def left_behind(self) -> list[str]:
+        """Return the resources of which another process has left holds, sorted, without those owned here."""
+        return self._folder.left_behind()
+
     def disown(self, resource_name: str) -> None:
         """Stop to keep the ledger file of a resource, for the next process that serves it.
 
@@ -180,13 +197,17 @@ class Holders:
 
     # ── who wants to know ──
 
-    def note_allocated(self, resource_name: str, ids: Iterable[str]) -> None:
-        """Record that these IDs are being given out. Call it before the kubelet has the answer.
+    def note_allocated(
+        self, resource_name: str, ids: Iterable[str], uses: Mapping[str, Use] = NO_USES
+    ) -> None:
+        """Record that these IDs are allocated. Call it before the kubelet has the answer.
+
+        `uses` has what the container gets of each.
 
         Inside `run` the file of an owned resource has it within a quarter of a second and one write.
         """
         before, self._allocated_at = self._allocated_at, self._clock()
-        is_other = self._ledger.allocated(resource_name, ids, self._allocated_at)
+        is_other = self._ledger.allocated(resource_name, ids, self._allocated_at, uses)
         self._folder.note_changed()
         # Further ones only put the next question off, which is seen when that is due.
         if before is None or self._asked_at is None or before <= self._asked_at:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 from math import inf
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
@@ -19,10 +20,9 @@ from devplug.status import Holder
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from devplug.holds.hardware import Use
     from devplug.holds.held_device import Difference, Key, Memory
     from devplug.wire.values import PodResources, SocketIdentity
-
-__all__ = ["Ledger"]
 
 # ── one resource ──
 
@@ -39,6 +39,7 @@ class _Hold(Struct, frozen=True):
 
 
 FREE: Final = _Hold()
+NO_USES: Mapping[str, Use] = MappingProxyType({})
 
 
 class _Resource(Struct):
@@ -127,17 +128,39 @@ class Ledger:
 
     # ── what happens ──
 
-    def allocated(self, resource_name: str, ids: Iterable[str], now: float) -> bool:
-        """Record that we give out these IDs now; return whether one of them was not held before.
+    def allocated(
+        self, resource_name: str, ids: Iterable[str], now: float, uses: Mapping[str, Use] = NO_USES
+    ) -> bool:
+        """Record that we allocate these IDs now; return whether one of them was not held before.
 
-        Call it before the kubelet has the answer.
+        `uses` has what the container gets of each. Call it before the kubelet has the answer.
         """
         resource = self._resource(resource_name)
         count = len(resource.holds)
         for device_id in ids:
             holders = resource.holds.get(device_id, FREE).remembered.holders
-            resource.put(device_id, _Hold(Remembered(holders), allocated_at=now))
+            resource.put(device_id, _Hold(Remembered(holders, use=uses.get(device_id)), allocated_at=now))
         return len(resource.holds) > count
+
+    def complete(self, resource_name: str, device_id: str, use: Use) -> None:
+        """Record what a container has of a device, where an older version has recorded the ID alone."""
+        resource = self._resource(resource_name)
+        hold = resource.holds.get(device_id)
+        if hold is not None and hold.remembered.use is None:
+            resource.put(device_id, replace(hold, remembered=replace(hold.remembered, use=use)))
+
+    def held(self) -> Iterator[tuple[str, str, Remembered]]:
+        """Yield resource name, ID and hold of each held ID, also of those whose release is not taken."""
+        for name, resource in self._resources.items():
+            for device_id, (_, remembered) in resource.pending.items():
+                yield name, device_id, remembered
+            for device_id, hold in resource.holds.items():
+                yield name, device_id, hold.remembered
+
+    @property
+    def revisions(self) -> int:
+        """A number that changes whenever `held` does."""
+        return sum(resource.revision for resource in self._resources.values())
 
     def needs_checkpoint(self, pods: Sequence[PodResources], kubelet: SocketIdentity) -> bool:
         """Whether this answer leaves out IDs that only the checkpoint has."""
@@ -189,7 +212,8 @@ class Ledger:
         allocated_at = before.allocated_at
         if allocated_at is not None and asked_at > allocated_at:
             allocated_at = None
-        hold = _Hold(Remembered(holders, self._kubelet if allocated_at is None else None), allocated_at)
+        kubelet = self._kubelet if allocated_at is None else None
+        hold = _Hold(Remembered(holders, kubelet, before.remembered.use), allocated_at)
         if hold == before:
             return ()
         resource.put(device_id, hold)
@@ -297,7 +321,8 @@ class Ledger:
             if before is None:
                 resource.put(device_id, _Hold(held, None if held.kubelet else now))
             elif held.kubelet is None and before.allocated_at is None:
-                resource.put(device_id, _Hold(Remembered(before.remembered.holders), now))
+                use = before.remembered.use or held.use
+                resource.put(device_id, _Hold(Remembered(before.remembered.holders, use=use), now))
 
     def memory(self, resource_name: str) -> Memory:
         """Return the memory of this resource for the next process.

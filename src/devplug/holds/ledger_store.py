@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import logging
 import threading
 from typing import TYPE_CHECKING, Final
 
-from devplug.holds.held_device import ledger_memory, ledger_text
+from devplug.holds.held_device import ledger_memory, ledger_text, only_text
 from devplug.linux.durable_file import remove_remains, write_whole
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
     from devplug.holds.held_device import Memory
     from devplug.holds.ledger import Ledger
-
-__all__ = ["WRITE_PERIOD_SECONDS", "LedgerFile", "LedgerFolder"]
 
 logger = logging.getLogger(__name__)
 
@@ -106,6 +105,20 @@ class LedgerFile:
         write_whole(self._path, ledger_text(self._resource_name, memory))
 
 
+def _resource_of(path: Path) -> str:
+    """Return the resource name in a ledger file; empty, after a logged warning, if it has none."""
+    try:
+        return only_text(json.loads(path.read_text(encoding="utf-8"))["resource"])
+    except FileNotFoundError:
+        return ""
+    except (OSError, LookupError, RecursionError, TypeError, ValueError) as error:
+        logger.warning(
+            "cannot read a file of held devices; what containers hold of its resource is not known",
+            extra={"path": str(path), "reason": str(error)},
+        )
+        return ""
+
+
 # ── the folder ──
 
 WRITE_PERIOD_SECONDS: Final = 0.25
@@ -143,6 +156,13 @@ class LedgerFolder:
             if known == read or not (known or read):
                 file.note_written(self._ledger.revision(resource_name))
         self._changed.set()
+
+    def left_behind(self) -> list[str]:
+        """Return the resources of which another process has left holds, sorted, without those owned here."""
+        if self._folder is None:
+            return []
+        found = {_resource_of(path) for path in self._folder.glob("held-????????????.json")}
+        return sorted(found - self._files.keys() - {""})
 
     def disown(self, resource_name: str) -> None:
         """Write what is not written yet, and leave the file of a resource alone from now on."""

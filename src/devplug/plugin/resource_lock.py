@@ -102,6 +102,20 @@ class ResourceLock:
         os.pwrite(fd, f"process {os.getpid()}\n".encode(), 0)
         return None
 
+    def is_free(self) -> bool:
+        """Whether no process holds the lock."""
+        try:
+            fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return True
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        finally:
+            os.close(fd)
+        return True
+
     def is_held(self) -> bool:
         """Whether we hold the lock and its file is still at its path."""
         if self._fd < 0:

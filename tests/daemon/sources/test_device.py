@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug.daemon.config.templates import parse_template
-from devplug.daemon.sources.device import Names, Wanted, wanted_name
+from devplug.daemon.sources.device import wanted_name
 from devplug.devices import device_id_fault
+from devplug.holds.names import Names, Wanted
 
 
 def stick(place: str, serial: str = "S") -> Wanted:

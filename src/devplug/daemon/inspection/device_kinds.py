@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from devplug.daemon.sources.device import MEMORY_MAJOR
+from devplug.holds.hardware import MEMORY_MAJOR
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping

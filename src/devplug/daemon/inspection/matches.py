@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from devplug.daemon.container_response import share_of, with_room_for_replicas
 from devplug.daemon.device_list import DeviceList, ScanResult
-from devplug.daemon.overlap import Claim, decide
 from devplug.devices import HealthState
 from devplug.errors import PluginError, UnhealthyDeviceError
+from devplug.holds.decide import Found, Listing, decide
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -123,12 +123,21 @@ def _refused(
     resources: Sequence[Resource], named: Mapping[int, Sequence[HostDevice]]
 ) -> dict[int, Mapping[str, str]]:
     """Return for each resource the found devices that another one owns, with the owner."""
-    indexes = sorted(named)
-    decisions = decide(
-        Claim(resources[one].name).after(named[one], is_shared=resources[one].overlap == "shared")
-        for one in indexes
-    )
-    return {index: one.owners(decisions) for index, one in zip(indexes, decisions, strict=True)}
+    listings = [
+        Listing(
+            str(index),
+            [Found(one.name, one.identity, one.keys) for one in named[index]],
+            resources[index].overlap == "shared",
+        )
+        for index in sorted(named)
+    ]
+    decision = decide(listings, ())
+    return {
+        index: {
+            name: resources[int(one.owner)].name for name, one in decision.withheld_of(str(index)).items()
+        }
+        for index in named
+    }
 
 
 def _match(found: HostDevice, resource: Resource, owner: str) -> Match:

@@ -13,11 +13,13 @@ from msgspec.structs import replace
 from devplug.daemon.config.globs import covers
 from devplug.daemon.config.host_paths import DISK_NODES
 from devplug.daemon.config.loader import DEVICE_ROOTS
-from devplug.daemon.sources.device import MEMORY_MAJOR, HostDevice, Names
+from devplug.daemon.sources.device import HostDevice
 from devplug.daemon.sources.hardware import device_of_node, numa_node_of
 from devplug.daemon.sources.host import Host, NotADeviceNodeError, log_once, timed, unusable_in_containers
 from devplug.daemon.sources.identities import Identity, wanted_by
 from devplug.errors import quoted
+from devplug.holds.hardware import MEMORY_MAJOR
+from devplug.holds.names import Names
 from devplug.plugin.discovery import watch_paths
 
 if TYPE_CHECKING:
@@ -59,7 +61,7 @@ class BundleSource(Struct):
     allow: Collection[str] = ()
     host: Host = field(default_factory=Host)
     resync_seconds: float = 30.0
-    _names: Names = field(default_factory=Names)
+    known_names: Names = field(default_factory=Names)
     _logged_paths: set[str] = field(default_factory=set)
 
     async def looks(self) -> AsyncGenerator[tuple[HostDevice, ...], None]:
@@ -75,7 +77,7 @@ class BundleSource(Struct):
         found = {selector: one for selector in identities if (one := self._found(selector)) is not None}
         # A bundle is identified by what the file says about it, wherever its nodes are plugged in.
         keys = {selector: "\n".join(member.path for member in selector.paths) for selector in found}
-        names = self._names.assign(
+        names = self.known_names.assign(
             wanted_by(self.id_template, keys[selector], identities[selector], one.facts)
             for selector, one in found.items()
         )

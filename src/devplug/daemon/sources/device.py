@@ -5,26 +5,21 @@ IDs are made of what the hardware says. No two devices have the same ID, and the
 
 from __future__ import annotations
 
-from collections import Counter
-from itertools import chain, count
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct, field
 
 from devplug.daemon.config.templates import Missing, render_one
 from devplug.devices import Health, stable_id
+from devplug.holds.hardware import MEMORY_MAJOR, number_key
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable, Mapping
+    from collections.abc import AsyncGenerator, Mapping
 
     from devplug.attributes import Partition
     from devplug.daemon.config.templates import Template
-
-__all__ = ["MEMORY_MAJOR", "HostDevice", "HostDeviceNode", "Names", "Source", "Wanted", "wanted_name"]
-
-MEMORY_MAJOR: Final = 1
-"""Major of /dev/null and its like (the kernel's devices.txt): no hardware is behind them."""
+    from devplug.holds.hardware import Hardware, Key
 
 _NO_FACTS: Mapping[str, str | int] = MappingProxyType({})
 _NO_NUMBERS: Mapping[str, int] = MappingProxyType({})
@@ -79,6 +74,21 @@ class HostDevice(Struct, frozen=True):
     plugged: int = 0
     """The inode of its folder in sysfs: the kernel makes another folder for whatever is plugged in at the
     same place later, even if its numbers are the same. 0 if unknown."""
+    identity: Hardware | None = None
+    """The identity of its hardware over re-plugs, restarts and edits; None if the source knows none."""
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        """Its folder and its device numbers; two devices that have one in common are the same hardware.
+
+        Nodes that belong to its driver are none of them, nor /dev/null and its like.
+        """
+        numbers = [
+            number_key(node.number, is_block=node.is_block)
+            for node in self.nodes
+            if not node.is_shared and (node.is_block or node.number[0] != MEMORY_MAJOR)
+        ]
+        return (self.hardware, *numbers) if self.hardware else tuple(numbers)
 
     def __hash__(self) -> int:
         """Return the hash of what identifies it: mappings have none."""
@@ -107,26 +117,6 @@ class Source(Protocol):
 # ── IDs ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Wanted(Struct, frozen=True):
-    """The IDs that one present device may get."""
-
-    hardware: str
-    """Where it is plugged in, the same after a re-plug: its folder below /sys/devices, or what stands for it
-    where the kernel numbers anew, as with USB buses."""
-    preferred: str
-    """The ID by what the device says of itself, as a serial number; another device may say the same."""
-    by_place: str
-    """The ID with the address and the port where it is plugged in, which only one device can have."""
-
-    def choices(self) -> tuple[str, str, str]:
-        """The IDs, best first."""
-        return (
-            stable_id(self.preferred),
-            stable_id(self.by_place),
-            stable_id(f"{self.by_place}@{self.hardware}"),
-        )
-
-
 def wanted_name(template: Template | None, facts: Mapping[str, str | int], default: str) -> str:
     """Return the ID that a template makes of a device's facts; that of `default` if it lacks one of them."""
     if template is not None:
@@ -134,45 +124,3 @@ def wanted_name(template: Template | None, facts: Mapping[str, str | int], defau
         if not isinstance(text, Missing):
             return stable_id(text)
     return stable_id(default)
-
-
-class Names(Struct):
-    """The IDs of one source's devices; lives as long as the source.
-
-    Many devices of one make have the same serial number. Those that are first seen together get the IDs of
-    their places. One that was seen before the others keeps its ID, because a pod may hold it, also if it was
-    unplugged and came back to its place; unless another device with the same serial number got the ID in
-    between.
-    """
-
-    _names: dict[str, str] = field(default_factory=dict)
-    """By hardware, of absent devices too."""
-    _present: frozenset[str] = frozenset()
-    _ambiguous: set[str] = field(default_factory=set)
-
-    def assign(self, wanted: Iterable[Wanted]) -> dict[str, str]:
-        """Return the ID of each present device, by hardware. Order does not matter."""
-        by_hardware = {one.hardware: one for one in wanted}
-        counted = Counter(one.preferred for one in by_hardware.values())
-        self._ambiguous.update(name for name, number in counted.items() if number > 1)
-        owner_of: dict[str, str] = {}
-        # Who was here at the last look comes first, then who was here before, then who is new.
-        known = sorted(
-            by_hardware.keys() & self._names.keys(), key=lambda one: (one not in self._present, one)
-        )
-        for hardware in known:
-            name = self._names[hardware]
-            if name not in owner_of and name in by_hardware[hardware].choices():
-                owner_of[name] = hardware
-        for hardware in sorted(by_hardware.keys() - set(owner_of.values())):
-            owner_of[self._new_name(by_hardware[hardware], owner_of)] = hardware
-        assigned = {hardware: name for name, hardware in owner_of.items()}
-        self._names.update(assigned)
-        self._present = frozenset(assigned)
-        return assigned
-
-    def _new_name(self, one: Wanted, taken: Mapping[str, str]) -> str:
-        choices = one.choices()[1 if one.preferred in self._ambiguous else 0 :]
-        # Only USB devices that imitate each other's places get as far as a number.
-        numbered = (stable_id(f"{one.by_place}@{one.hardware}#{number}") for number in count(2))
-        return next(name for name in chain(choices, numbered) if name not in taken)

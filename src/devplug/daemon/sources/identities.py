@@ -30,10 +30,12 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
 
-from devplug.daemon.sources.device import Wanted, wanted_name
+from devplug.daemon.sources.device import wanted_name
 from devplug.daemon.sources.hardware import SysDevice, natural
 from devplug.daemon.sources.usb import port_of
 from devplug.devices import stable_id
+from devplug.holds.hardware import Hardware
+from devplug.holds.names import Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -83,6 +85,11 @@ class Identity(Struct, frozen=True):
     """The name by what it says of itself; another device may have the same."""
     by_place: str
     """The name by its place, which no other device of the machine has."""
+
+    @property
+    def hardware(self) -> Hardware:
+        """The hardware that has this identity."""
+        return Hardware(self.by_place, self.preferred if self.preferred != self.by_place else "")
 
     def extended(self, text: str) -> Identity:
         """Return the identity of a part of the device."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from devplug.daemon.sources.device import HostDevice
+from devplug.holds.names import Names
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -27,10 +28,11 @@ RESYNC_SECONDS = 30.0
 """The time between two scans of a source without an event."""
 
 
-def source_of(resource: Resource, host: Host) -> Source:
-    """Return a new source for a resource."""
+def source_of(resource: Resource, host: Host, names: Names | None = None) -> Source:
+    """Return a new source for a resource; `names` has the IDs that its devices had before."""
     discover = resource.discover
     rest = (resource.id, resource.allow, host, RESYNC_SECONDS)
+    named = (*rest, names or Names())
     match discover.kind:
         case "path":
             from devplug.daemon.sources.path import PathSource
@@ -39,27 +41,27 @@ def source_of(resource: Resource, host: Host) -> Source:
         case "bundle":
             from devplug.daemon.sources.bundle import BundleSource
 
-            return BundleSource(resource.name, discover.bundle, *rest)
+            return BundleSource(resource.name, discover.bundle, *named)
         case "usb":
             from devplug.daemon.sources.usb import UsbSource
 
-            return UsbSource(resource.name, discover.usb, *rest)
+            return UsbSource(resource.name, discover.usb, *named)
         case "pci":
             from devplug.daemon.sources.pci import PciSource
 
-            return PciSource(resource.name, discover.pci, *rest)
+            return PciSource(resource.name, discover.pci, *named)
         case "sysfs":
             from devplug.daemon.sources.sysfs import SysfsSource
 
-            return SysfsSource(resource.name, discover.sysfs, *rest)
+            return SysfsSource(resource.name, discover.sysfs, *named)
         case "net":
             from devplug.daemon.sources.net import NetSource
 
-            return NetSource(resource.name, discover.net, *rest)
+            return NetSource(resource.name, discover.net, *named)
         case "nvidia":
             from devplug.daemon.sources.nvidia import NvidiaSource
 
-            return NvidiaSource(resource.name, discover.nvidia, *rest)
+            return NvidiaSource(resource.name, discover.nvidia, *rest, known_names=named[-1])
         case "static" | "":
             return StaticSource(discover.static)
 

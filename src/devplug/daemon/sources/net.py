@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from devplug.daemon.sources.device import HostDevice, Names
+from devplug.daemon.sources.device import HostDevice
 from devplug.daemon.sources.device_nodes import StableLinks, class_nodes_below, nodes_with_links, with_rdma_cm
 from devplug.daemon.sources.follower import follow
 from devplug.daemon.sources.hardware import devices_of_subsystem
@@ -31,6 +31,7 @@ from devplug.daemon.sources.host import Host, timed
 from devplug.daemon.sources.identities import Identity, anchor_of, wanted_by
 from devplug.daemon.sources.vfio import group_fault, group_nodes, is_for_user_space, members, shared_nodes
 from devplug.devices import Health
+from devplug.holds.names import Names
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Collection, Iterator
@@ -155,7 +156,7 @@ class NetSource(Struct):
     allow: Collection[str] = ()
     host: Host = field(default_factory=Host)
     resync_seconds: float = 30.0
-    _names: Names = field(default_factory=Names)
+    known_names: Names = field(default_factory=Names)
     _interfaces: dict[str, str] = field(default_factory=dict)
     """The name of the first interface of each present function, by its folder: also while a pod has it."""
 
@@ -176,7 +177,7 @@ class NetSource(Struct):
                     hardware = nic.interface.path
                 nics.setdefault(hardware, nic)
         facts = {hardware: _facts(nic) for hardware, nic in nics.items()}
-        names = self._names.assign(
+        names = self.known_names.assign(
             wanted_by(self.id_template, hardware, nic.identity(), facts[hardware])
             for hardware, nic in nics.items()
         )
@@ -218,7 +219,16 @@ class NetSource(Struct):
         if numa_node is not None:
             facts = {**facts, "numaNode": numa_node}
         health, plugged = Health.from_fault(fault), self.host.plugged(hardware)
-        return HostDevice(name, nodes, numa_node, MappingProxyType(facts), hardware, health, plugged=plugged)
+        return HostDevice(
+            name,
+            nodes,
+            numa_node,
+            MappingProxyType(facts),
+            hardware,
+            health,
+            plugged=plugged,
+            identity=nic.identity().hardware,
+        )
 
     def _nodes_below(self, nic: _Nic) -> tuple[HostDeviceNode, ...]:
         if nic.representor:

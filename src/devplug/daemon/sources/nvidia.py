@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from devplug.daemon.sources.device import HostDevice, Names, Wanted, wanted_name
+from devplug.daemon.sources.device import HostDevice, wanted_name
 from devplug.daemon.sources.hardware import device_at
 from devplug.daemon.sources.host import Host, NotADeviceNodeError, timed
 from devplug.daemon.sources.nvidia_gpu import (
@@ -32,6 +32,8 @@ from devplug.daemon.sources.nvidia_gpu import (
 from devplug.daemon.sources.nvml import read
 from devplug.daemon.sources.nvml_events import EventListener
 from devplug.devices import Health
+from devplug.holds.hardware import Hardware
+from devplug.holds.names import Names, Wanted
 from devplug.linux.inotify import EventKind, shared_watcher
 from devplug.linux.notifier import within
 from devplug.plugin.callbacks import DaemonThreads
@@ -167,7 +169,7 @@ class NvidiaSource(Struct):
     """It has one thread: a driver that hangs blocks one, however often it is asked."""
     _unanswered: Future[GpuReading] | None = None
     """The question that the driver has not answered in time."""
-    _names: Names = field(default_factory=Names)
+    known_names: Names = field(default_factory=Names)
     _known: Mapping[str, Gpu] = field(default_factory=dict)
     """The GPUs of the last scan of `looks`, by UUID: one of them that does not answer is lost."""
     _lost: Mapping[str, str] = field(default_factory=dict)
@@ -294,7 +296,7 @@ class NvidiaSource(Struct):
         for uuid, part in parts.items():
             name = wanted_name(self.id_template, facts[uuid], part.uuid)
             wanted.append(Wanted(uuid, name, f"{name}@{uuid}"))
-        names = self._names.assign(wanted)
+        names = self.known_names.assign(wanted)
         links = links_between(part.gpu for part in parts.values() if part.instance is None)
         shared = _shared_nodes(self.host)
         found = []
@@ -318,6 +320,7 @@ class NvidiaSource(Struct):
                     ),
                     MappingProxyType({"memory": part.memory_bytes} if part.memory_bytes else {}),
                     partition_of(part.gpu, part.instance),
+                    identity=Hardware(uuid),
                 )
             )
         return tuple(sorted(found, key=lambda one: one.name))

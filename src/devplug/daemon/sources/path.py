@@ -14,11 +14,13 @@ from devplug.daemon.config.globs import covers, covers_whole_root, has_wildcard
 from devplug.daemon.config.host_paths import DISK_NODES
 from devplug.daemon.config.loader import DEVICE_ROOTS
 from devplug.daemon.config.templates import Missing, render_one
-from devplug.daemon.sources.device import MEMORY_MAJOR, HostDevice
-from devplug.daemon.sources.hardware import numa_node_of
+from devplug.daemon.sources.device import HostDevice
+from devplug.daemon.sources.hardware import device_of_node, numa_node_of
 from devplug.daemon.sources.host import Host, NotADeviceNodeError, log_once, timed, unusable_in_containers
+from devplug.daemon.sources.identities import identity_of
 from devplug.devices import stable_id
 from devplug.errors import quoted
+from devplug.holds.hardware import MEMORY_MAJOR
 from devplug.plugin.discovery import watch_paths
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from devplug.daemon.config.selectors import PathSelector
     from devplug.daemon.config.templates import Template
     from devplug.daemon.sources.device import HostDeviceNode
+    from devplug.holds.hardware import Hardware
 
 __all__ = ["PathSource"]
 
@@ -46,6 +49,8 @@ class PathSource(Struct):
     _logged_paths: set[str] = field(default_factory=set)
     _owners: dict[str, str] = field(default_factory=dict)
     """The path of each device ID: the first one that had the ID, also while nothing is there."""
+    _identities: dict[str, tuple[int, Hardware]] = field(default_factory=dict)
+    """By folder below /sys/devices, with the inode of the folder: each is read once."""
 
     async def looks(self) -> AsyncGenerator[tuple[HostDevice, ...], None]:
         """Yield what is there at once, at each change, and every `resync_seconds`."""
@@ -78,7 +83,9 @@ class PathSource(Struct):
                 name = self._name(selector.glob, node, facts)
                 if self._owners.setdefault(name, path) != path:
                     name = stable_id(f"{name}@{path}")
-                found[name] = HostDevice(name, (node,), numa_node, MappingProxyType(facts))
+                found[name] = HostDevice(
+                    name, (node,), numa_node, MappingProxyType(facts), identity=self._identity(node)
+                )
         return tuple(found[name] for name in sorted(found))
 
     def _matches(self, selector: PathSelector) -> list[str]:
@@ -95,6 +102,18 @@ class PathSource(Struct):
         except NotADeviceNodeError as error:
             self._log_once(path, str(error))
             return None
+
+    def _identity(self, node: HostDeviceNode) -> Hardware | None:
+        """Return the identity of the hardware behind a node; None where sysfs does not know it."""
+        if not node.is_block and node.number[0] == MEMORY_MAJOR:
+            return None
+        if (device := device_of_node(self.host, node)) is None:
+            return None
+        plugged = self.host.plugged(device.path)
+        known = self._identities.get(device.path)
+        if known is None or known[0] != plugged:
+            known = self._identities[device.path] = plugged, identity_of(device, {}).hardware
+        return known[1]
 
     def _is_forbidden_disk(self, path: str, real_path: str, selector: PathSelector) -> bool:
         """Whether `path` leads to a whole disk that nothing allows, whatever the path is called (by-id)."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from devplug.daemon.sources.device import HostDevice, Names, Wanted, wanted_name
+from devplug.daemon.sources.device import HostDevice, wanted_name
 from devplug.daemon.sources.device_nodes import (
     DISKS,
     LINK_GLOBS,
@@ -26,6 +26,8 @@ from devplug.daemon.sources.hardware import PCI_ADDRESS, devices_of_subsystem
 from devplug.daemon.sources.host import Host, timed
 from devplug.daemon.sources.vfio import group_fault, group_nodes, is_for_user_space, members, shared_nodes
 from devplug.devices import Health
+from devplug.holds.hardware import Hardware
+from devplug.holds.names import Names, Wanted
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
@@ -95,7 +97,7 @@ class PciSource(Struct):
     allow: Collection[str] = ()
     host: Host = field(default_factory=Host)
     resync_seconds: float = 30.0
-    _names: Names = field(default_factory=Names)
+    known_names: Names = field(default_factory=Names)
 
     def looks(self) -> AsyncGenerator[tuple[HostDevice, ...], None]:
         """Yield what is there at once, at each change, and every `resync_seconds`."""
@@ -120,7 +122,7 @@ class PciSource(Struct):
             # While a function goes away its files go one by one, then its folder (drivers/base/core.c).
             if first.attribute("class") is not None:
                 found[first.path] = Wanted(first.path, preferred, first.name), one
-        names = self._names.assign(wanted for wanted, _ in found.values())
+        names = self.known_names.assign(wanted for wanted, _ in found.values())
         named = (replace(one, name=names[path]) for path, (_, one) in found.items())
         return tuple(sorted(named, key=lambda one: one.name))
 
@@ -159,7 +161,17 @@ class PciSource(Struct):
         if nodes:
             facts |= {"file": nodes[0].file_name, "hostPath": nodes[0].host_path}
         health, plugged = Health.from_fault(fault), self.host.plugged(hardware)
-        return HostDevice("", nodes, numa_node, MappingProxyType(facts), hardware, health, plugged=plugged)
+        identity = Hardware(f"{hardware.rpartition('/')[2]} {facts.get('model', '')}")
+        return HostDevice(
+            "",
+            nodes,
+            numa_node,
+            MappingProxyType(facts),
+            hardware,
+            health,
+            plugged=plugged,
+            identity=identity,
+        )
 
 
 def _value(function: SysDevice, name: str) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
 
-from devplug.daemon.sources.device import HostDevice, Names
+from devplug.daemon.sources.device import HostDevice
 from devplug.daemon.sources.device_nodes import (
     DISKS,
     LINK_GLOBS,
@@ -30,6 +30,7 @@ from devplug.daemon.sources.hardware import SysDevice, devices_of_subsystem
 from devplug.daemon.sources.host import MEMORY_NUMBERS, Host, log_once, timed
 from devplug.daemon.sources.identities import Ranks, called_by, identity_of, parts_of, wanted_by
 from devplug.errors import quoted
+from devplug.holds.names import Names
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
@@ -77,7 +78,7 @@ class SysfsSource(Struct):
     allow: Collection[str] = ()
     host: Host = field(default_factory=Host)
     resync_seconds: float = 30.0
-    _names: Names = field(default_factory=Names)
+    known_names: Names = field(default_factory=Names)
     _ranks: dict[str, Ranks] = field(default_factory=dict)
     """By subsystem."""
     _has_nodes: set[str] = field(default_factory=lambda: set(_NODES_BELOW))
@@ -158,7 +159,7 @@ class SysfsSource(Struct):
         # While a device goes away its files go one by one, this one before all that it is called by
         # (drivers/base/core.c, device_del).
         matches = [match for match in matches if match.device.attribute("uevent") is not None]
-        names = self._names.assign(
+        names = self.known_names.assign(
             wanted_by(self.id_template, path, identities[path], facts[path])
             for path in (match.device.path for match in matches)
         )
@@ -170,6 +171,7 @@ class SysfsSource(Struct):
                 MappingProxyType(facts[match.device.path]),
                 match.device.path,
                 plugged=self.host.plugged(match.device.path),
+                identity=identities[match.device.path].hardware,
             )
             for match in matches
         ]

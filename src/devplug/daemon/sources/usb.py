@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from devplug.daemon.sources.device import HostDevice, Names, Wanted, wanted_name
+from devplug.daemon.sources.device import HostDevice, wanted_name
 from devplug.daemon.sources.device_nodes import LINK_GLOBS, nodes_with_links, stable_links
 from devplug.daemon.sources.follower import follow
 from devplug.daemon.sources.hardware import devices_of_subsystem
 from devplug.daemon.sources.host import Host, timed
 from devplug.devices import Health
+from devplug.holds.hardware import Hardware
+from devplug.holds.names import Names, Wanted
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Collection
@@ -103,7 +105,7 @@ class UsbSource(Struct):
     allow: Collection[str] = ()
     host: Host = field(default_factory=Host)
     resync_seconds: float = 30.0
-    _names: Names = field(default_factory=Names)
+    known_names: Names = field(default_factory=Names)
     _ambiguous: set[str] = field(default_factory=set)
     """Preferred IDs that two devices had at the same time: udev's by-id link may move from one to the
     other."""
@@ -135,7 +137,7 @@ class UsbSource(Struct):
                 # device_remove_attrs). If they are still there, what was not found above does not exist.
                 if usb_device.device.attribute("idVendor"):
                     found[anchor] = Wanted(anchor, preferred, by_place), one
-        names = self._names.assign(wanted for wanted, _ in found.values())
+        names = self.known_names.assign(wanted for wanted, _ in found.values())
         named = (replace(one, name=names[anchor]) for anchor, (_, one) in found.items())
         return tuple(sorted(named, key=lambda one: one.name))
 
@@ -170,7 +172,18 @@ class UsbSource(Struct):
             facts["numaNode"] = numa_node
         health = Health.from_fault(_fault(device))
         plugged = self.host.plugged(device.path)
-        return HostDevice("", nodes, numa_node, MappingProxyType(facts), device.path, health, plugged=plugged)
+        by_place = f"{usb_device.ids}@{port_of(device)[0]}"
+        identity = Hardware(by_place, usb_device.self_said, is_whole=True)
+        return HostDevice(
+            "",
+            nodes,
+            numa_node,
+            MappingProxyType(facts),
+            device.path,
+            health,
+            plugged=plugged,
+            identity=identity,
+        )
 
 
 def _is_usb_device(name: str) -> bool:

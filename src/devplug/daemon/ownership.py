@@ -1,0 +1,215 @@
+"""The owner of the decision which resource offers which hardware, for all resources of one daemon.
+
+`decide` decides; this gathers what it has to know, and wakes the resources for which a decision changes
+something. Equal paths in the configuration are refused when it is read; this is for what only the machine
+shows: a link and its node, a USB device and its serial port, hardware that a container holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from devplug.daemon.container_response import REPLICA_MARK
+from devplug.daemon.sources.host import Host, NotADeviceNodeError
+from devplug.holds.decide import Decision, Found, Hold, Listing, decide
+from devplug.holds.hardware import number_key
+from devplug.holds.names import NamesRegister
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from devplug.daemon.sources.device import HostDevice
+    from devplug.holds.hardware import Key, Use
+
+
+class HeldDevice(Struct, frozen=True):
+    """A device that a container may hold, or that has to be cleaned before another one gets it."""
+
+    resource_name: str
+    device_id: str
+    use: Use | None = None
+    holder: str = ""
+    """Who has it, for people; empty where that is not known."""
+
+
+class _Resource(Struct):
+    """What one resource has found last."""
+
+    looked: Sequence[HostDevice] = ()
+    listing: Listing | None = None
+    on_change: Callable[[], None] = lambda: None
+
+
+class Outcome(Struct, frozen=True):
+    """What one resource offers of what it has found."""
+
+    offered: tuple[HostDevice, ...]
+    """Under their names: a device that a container holds has the name under which it is held."""
+    withheld: Mapping[str, str]
+    """By name: why a device is not offered."""
+
+
+class Ownership:
+    """Which resource offers which hardware; lives as long as the daemon.
+
+    `held` yields what is held now, of all resources and by claims, and `revision` returns a value that
+    changes with it.
+    """
+
+    def __init__(
+        self,
+        host: Host | None = None,
+        register: NamesRegister | None = None,
+        held: Callable[[], Iterable[HeldDevice]] = lambda: (),
+        revision: Callable[[], object] = lambda: None,
+        boot: str = "",
+    ) -> None:
+        self.names = register or NamesRegister()
+        self.boot = boot
+        self._host = host or Host()
+        self._held = held
+        self._revision = revision
+        self._ranks: dict[str, int] = {}
+        self._resources: dict[str, _Resource] = {}
+        self.incomplete: dict[str, set[str]] = {}
+        """By resource: the held IDs of which an older version has recorded nothing else."""
+        self._decision = Decision()
+        self._decided_at: object = None
+        """The state of everything that the decision was made of."""
+        self._version = 0
+        self._is_due = False
+
+    # ── what resources say ──
+
+    def reorder(self, resource_names: Iterable[str]) -> None:
+        """Record the order of the resources in the configuration; a resource that is not in it comes last."""
+        self._ranks = {name: rank for rank, name in enumerate(resource_names)}
+        self._version += 1
+        self.refresh()
+
+    def look(
+        self,
+        resource_name: str,
+        looked: Sequence[HostDevice],
+        *,
+        is_shared: bool = False,
+        on_change: Callable[[], None] = lambda: None,
+    ) -> Outcome:
+        """Record what a resource has found; return what it offers of that.
+
+        `on_change` is called when that becomes something else without a look of the resource.
+        """
+        resource = self._resources.setdefault(resource_name, _Resource())
+        resource.on_change = on_change
+        listing = resource.listing
+        if listing is None or looked != resource.looked or is_shared != listing.is_shared:
+            found = tuple([Found(one.name, one.identity, one.keys) for one in looked])
+            resource.looked, resource.listing = looked, Listing(resource_name, found, is_shared)
+            self._version += 1
+        decision = self._current(resource_name)
+        names, withheld = decision.names_of(resource_name), decision.withheld_of(resource_name)
+        if not names and not withheld:
+            return Outcome(tuple(looked), {})
+        offered = [
+            replace(one, name=names[one.name]) if one.name in names else one
+            for one in looked
+            if one.name not in withheld
+        ]
+        return Outcome(
+            tuple(sorted(offered, key=lambda one: one.name)),
+            {name: one.reason for name, one in withheld.items()},
+        )
+
+    def leave(self, resource_name: str) -> None:
+        """Forget what a resource has found; a second call does nothing."""
+        if self._resources.pop(resource_name, None):
+            self._version += 1
+            self.refresh()
+
+    # ── decisions ──
+
+    def refresh_soon(self) -> None:
+        """Decide again in the next turn of the loop, if something has changed by then."""
+        if not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._refresh_now)
+
+    def _refresh_now(self) -> None:
+        self._is_due = False
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Decide again, if something has changed."""
+        self._current()
+
+    def conflict(self, resource_name: str, found: HostDevice, *, is_shared: bool) -> Hold | None:
+        """Return another hold of a device's hardware; None if a container may have the device."""
+        return self._current().conflict(resource_name, found.name, found.keys, is_shared=is_shared)
+
+    def note_given(self, resource_name: str, given: Iterable[tuple[HostDevice, Use]]) -> None:
+        """Take over holds that were recorded just now: without a new decision, if no other resource minds."""
+        holds = [Hold(resource_name, found.name, use, found.keys) for found, use in given]
+        if not sum(self._decision.adds(hold) for hold in holds):
+            self._decided_at = self._state()
+        else:
+            self.refresh_soon()
+
+    def _state(self) -> object:
+        return self._version, self._revision()
+
+    def _current(self, caller: str = "") -> Decision:
+        """Return the decision on what is known now, and wake the resources for which it changes something."""
+        state = self._state()
+        if state != self._decided_at:
+            last_rank = len(self._ranks)
+            line = sorted(self._resources, key=lambda name: (self._ranks.get(name, last_rank), name))
+            listings = [found for name in line if (found := self._resources[name].listing) is not None]
+            self._note_twins(listings)
+            before, self._decision = self._decision, decide(listings, self._holds(), self.names.twins)
+            self._decided_at = state
+            for name in line:
+                if name != caller and self._decision.differs(before, name):
+                    self._resources[name].on_change()
+        return self._decision
+
+    def _holds(self) -> list[Hold]:
+        self.incomplete = {}
+        return [self._hold(one) for one in self._held()]
+
+    def _hold(self, held: HeldDevice) -> Hold:
+        use = held.use
+        if use is None:
+            self.incomplete.setdefault(held.resource_name, set()).add(held.device_id)
+            return Hold(held.resource_name, self._name_of(held), holder=held.holder)
+        leads_to = tuple([key for path in use.paths if (key := self._number_at(path))])
+        if use.boot != self.boot:
+            # After a boot the kernel gives the numbers to other devices.
+            use = replace(use, numbers=())
+        return Hold(held.resource_name, use.name, use, leads_to, held.holder)
+
+    def _name_of(self, held: HeldDevice) -> str:
+        """Return the name of a held device that has nothing but its ID: that of a replica has more."""
+        resource = self._resources.get(held.resource_name)
+        name = held.device_id.rpartition(REPLICA_MARK)[0]
+        is_replica = name and resource is not None and any(one.name == name for one in resource.looked)
+        return name if is_replica else held.device_id
+
+    def _number_at(self, path: str) -> Key | None:
+        with suppress(NotADeviceNodeError):
+            if node := self._host.node(path):
+                return number_key(node.number, is_block=node.is_block)
+        return None
+
+    def _note_twins(self, listings: Iterable[Listing]) -> None:
+        places: dict[str, set[str]] = defaultdict(set)
+        for listing in listings:
+            for one in listing.found:
+                if one.hardware is not None and one.hardware.serial:
+                    places[one.hardware.serial].add(one.hardware.place)
+        self.names.note_twins(serial for serial, of_serial in places.items() if len(of_serial) > 1)

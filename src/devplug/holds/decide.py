@@ -1,0 +1,264 @@
+"""The decision which resource offers which hardware, under which name. Pure.
+
+`decide` knows what the resources have found and what containers hold. Hardware that a container holds is
+offered by no other resource and under no other name; else the first resource of the configuration that finds
+hardware offers it. Nothing is remembered between two decisions, so that no order of events can matter.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeAlias
+
+from msgspec import Struct, field
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from devplug.holds.hardware import Hardware, Key, Use
+
+Names: TypeAlias = "Mapping[str, str]"
+
+
+# ── values ──
+
+
+class Found(Struct, frozen=True):
+    """A device that a resource has found."""
+
+    name: str
+    """Its name by the source: a device ID, or what the IDs of its replicas begin with."""
+    hardware: Hardware | None = None
+    keys: tuple[Key, ...] = ()
+    """Its folder below /sys/devices and its device numbers, without those that drivers share out."""
+
+
+class Listing(Struct, frozen=True):
+    """What one resource has found."""
+
+    resource_name: str
+    found: Sequence[Found] = ()
+    is_shared: bool = False
+    """Whether it shares hardware with other resources that do: `overlap: shared`."""
+
+
+class Hold(Struct, frozen=True):
+    """The hold of one device: from its Allocate until it is released, and cleaned if need be."""
+
+    resource_name: str
+    name: str
+    """The name of the device that a container has; the replicas of a device have its name."""
+    use: Use | None = None
+    """None if nothing is known but the name: an older version has recorded it."""
+    leads_to: tuple[Key, ...] = ()
+    """The device numbers to which the host paths of the answer lead now."""
+    holder: str = ""
+    """Who has it, for people: `default/pod`. Empty where that is not known."""
+
+    def __str__(self) -> str:
+        """Return the form that stands in reasons."""
+        return f"{self.resource_name} {self.name}" + (f" by {self.holder}" if self.holder else "")
+
+
+class Withheld(Struct, frozen=True):
+    """Why a resource does not offer a device that it has found."""
+
+    reason: str
+    owner: str = ""
+    """The resource that has the hardware."""
+
+
+_NOTHING: Mapping[str, Withheld] = MappingProxyType({})
+
+
+class Decision(Struct, frozen=True):
+    """What all resources offer."""
+
+    names: Mapping[str, Names] = field(default_factory=dict)
+    """By resource: the name under which a device is held, by the source's name, where they differ."""
+    withheld: Mapping[str, Mapping[str, Withheld]] = field(default_factory=dict)
+    """By resource and by the source's name of the device."""
+    holds_of: dict[Key, list[tuple[Hold, bool]]] = field(default_factory=dict)
+    """By key: the holds that share it, and whether each of them may share the hardware."""
+    finders: Mapping[Key, frozenset[str]] = field(default_factory=dict)
+    """By key: the resources that find it."""
+
+    def names_of(self, resource_name: str) -> Names:
+        """Return `names` of one resource."""
+        return self.names.get(resource_name, {})
+
+    def withheld_of(self, resource_name: str) -> Mapping[str, Withheld]:
+        """Return `withheld` of one resource."""
+        return self.withheld.get(resource_name, _NOTHING)
+
+    def differs(self, other: Decision, resource_name: str) -> bool:
+        """Whether a resource offers something else by the other decision."""
+        return (self.names_of(resource_name), self.withheld_of(resource_name)) != (
+            other.names_of(resource_name),
+            other.withheld_of(resource_name),
+        )
+
+    def adds(self, hold: Hold) -> bool:
+        """Add a hold of a device that its own resource offers; return whether others find the hardware."""
+        use = hold.use
+        keys = {*(use.numbers if use else ()), *hold.leads_to}
+        for key in keys:
+            self.holds_of.setdefault(key, []).append((hold, use is not None and use.is_shared))
+        return any(self.finders.get(key, frozenset()) - {hold.resource_name} for key in keys)
+
+    def conflict(self, resource_name: str, name: str, keys: Iterable[Key], *, is_shared: bool) -> Hold | None:
+        """Return another hold of the hardware with these keys; None if the device may be allocated."""
+        for key in keys:
+            for hold, may_share in self.holds_of.get(key, ()):
+                is_own = (hold.resource_name, hold.name) == (resource_name, name)
+                if not is_own and not (may_share and is_shared):
+                    return hold
+        return None
+
+
+# ── the decision ──
+
+
+def decide(listings: Iterable[Listing], holds: Sequence[Hold], twins: Collection[str] = ()) -> Decision:
+    """Decide what each resource offers; `listings` are in the order of the configuration.
+
+    `twins` are the serial numbers that several present devices had in this boot.
+    """
+    listings = list(listings)
+    keys_of = {listing.resource_name: _own_keys(listing) for listing in listings}
+    matches = _matches(listings, holds, twins)
+    holds_of: dict[Key, list[tuple[Hold, bool]]] = {}
+    for hold, found in zip(holds, matches, strict=True):
+        may_share = hold.use is not None and hold.use.is_shared
+        keys = {*(hold.use.numbers if hold.use else ()), *hold.leads_to}
+        keys.update(key for name, one in found for key in keys_of[name][one.name])
+        for key in keys:
+            holds_of.setdefault(key, []).append((hold, may_share))
+    names, displaced = _held_names(listings, holds, matches)
+    decision = Decision(names, {}, holds_of, _finders(keys_of))
+    held = {(hold.resource_name, hold.name) for hold in holds}
+    withheld = _withheld(listings, keys_of, decision, displaced, held)
+    return Decision(names, withheld, holds_of, decision.finders)
+
+
+def _own_keys(listing: Listing) -> dict[str, tuple[Key, ...]]:
+    """Return the keys of each device; what two devices of one resource have in common is none."""
+    counted = Counter(key for one in listing.found for key in one.keys)
+    return {one.name: tuple(key for key in one.keys if counted[key] == 1) for one in listing.found}
+
+
+def _finders(keys_of: Mapping[str, Mapping[str, tuple[Key, ...]]]) -> dict[Key, frozenset[str]]:
+    found: dict[Key, frozenset[str]] = {}
+    for name, devices in keys_of.items():
+        mine = frozenset((name,))
+        for keys in devices.values():
+            for key in keys:
+                found[key] = found[key] | mine if key in found else mine
+    return found
+
+
+def _matches(
+    listings: Sequence[Listing], holds: Sequence[Hold], twins: Collection[str]
+) -> list[list[tuple[str, Found]]]:
+    """Return for each hold the present devices that are its hardware, with their resources.
+
+    Where the hardware of a hold, or of a device, is not known, the name tells within the resource.
+    """
+    if not holds:
+        return []
+    by_name = {(one.resource_name, found.name): found for one in listings for found in one.found}
+    index: dict[str, list[tuple[str, Found]]] = {}
+    for listing in listings:
+        for found in listing.found:
+            for mark in _marks(found.hardware):
+                index.setdefault(mark, []).append((listing.resource_name, found))
+    matches = []
+    for hold in holds:
+        hardware = hold.use.hardware if hold.use else None
+        same = {
+            (name, one.name): one
+            for mark in _marks(hardware)
+            for name, one in index.get(mark, ())
+            if hardware is not None and one.hardware is not None and hardware.is_same(one.hardware, twins)
+        }
+        named = by_name.get((hold.resource_name, hold.name))
+        if named is not None and (hardware is None or named.hardware is None):
+            same[hold.resource_name, hold.name] = named
+        matches.append([(name, found) for (name, _), found in same.items()])
+    return matches
+
+
+def _marks(hardware: Hardware | None) -> set[str]:
+    """Return texts of which hardware that may be the same, or a part of it, has one in common."""
+    if hardware is None:
+        return set()
+    marks = {hardware.place, hardware.serial} - {""}
+    if not hardware.is_whole:
+        marks |= {text[:at] for text in marks for at, letter in enumerate(text) if letter == "."}
+    return marks
+
+
+def _held_names(
+    listings: Sequence[Listing], holds: Sequence[Hold], matches: Sequence[Sequence[tuple[str, Found]]]
+) -> tuple[dict[str, dict[str, str]], dict[str, dict[str, Hold]]]:
+    """Return the held names of devices that have another one now, and the devices whose name is held."""
+    names: dict[str, dict[str, str]] = {}
+    owners: dict[str, dict[str, tuple[Hold, str]]] = {}
+    for hold, found in zip(holds, matches, strict=True):
+        own = sorted({one.name for name, one in found if name == hold.resource_name})
+        here = hold.name if hold.name in own else own[0] if own else ""
+        owners.setdefault(hold.resource_name, {}).setdefault(hold.name, (hold, here))
+        if here and here != hold.name:
+            names.setdefault(hold.resource_name, {}).setdefault(here, hold.name)
+    displaced: dict[str, dict[str, Hold]] = {}
+    for listing in listings:
+        held = owners.get(listing.resource_name, {})
+        renamed = names.get(listing.resource_name, {})
+        for one in listing.found if held else ():
+            if one.name in held and one.name not in renamed and held[one.name][1] != one.name:
+                displaced.setdefault(listing.resource_name, {})[one.name] = held[one.name][0]
+    return names, displaced
+
+
+def _withheld(
+    listings: Sequence[Listing],
+    keys_of: Mapping[str, Mapping[str, tuple[Key, ...]]],
+    decision: Decision,
+    displaced: Mapping[str, Mapping[str, Hold]],
+    held: Collection[tuple[str, str]],
+) -> dict[str, dict[str, Withheld]]:
+    owners: dict[Key, tuple[str, bool]] = {}
+    withheld: dict[str, dict[str, Withheld]] = {}
+    for listing in listings:
+        name, is_shared = listing.resource_name, listing.is_shared
+        renamed, gone = decision.names_of(name), displaced.get(name, {})
+        mine = {
+            found.name: Withheld(f"its ID is held for other hardware, as {hold}", name)
+            for found in listing.found
+            if (hold := gone.get(found.name))
+        }
+        for one in listing.found:
+            keys, called = keys_of[name][one.name], renamed.get(one.name, one.name)
+            if one.name in mine or (name, called) in held:
+                continue
+            if hold := decision.conflict(name, called, keys, is_shared=is_shared):
+                mine[one.name] = Withheld(f"held as {hold}", hold.resource_name)
+            elif owner := _owner(keys, owners, is_shared=is_shared):
+                mine[one.name] = Withheld(f"belongs to {owner}", owner)
+        for one in listing.found:
+            if one.name not in mine:
+                for key in keys_of[name][one.name]:
+                    owners.setdefault(key, (name, listing.is_shared))
+        if mine:
+            withheld[name] = mine
+    return withheld
+
+
+def _owner(keys: Iterable[Key], owners: Mapping[Key, tuple[str, bool]], *, is_shared: bool) -> str:
+    """Return the first resource that offers hardware with one of these keys; empty if none does."""
+    for key in keys:
+        owner, may_share = owners.get(key, ("", True))
+        if owner and not (may_share and is_shared):
+            return owner
+    return ""

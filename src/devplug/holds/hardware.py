@@ -1,0 +1,113 @@
+"""The hardware behind a device, and what a hold keeps of it. Pure.
+
+A device ID is a handle: an edit, a restart or a re-plug may give it to other hardware. So a hold keeps which
+hardware a container got, and everything by which the container can still reach it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+MEMORY_MAJOR: Final = 1
+"""Major of /dev/null and its like (the kernel's devices.txt): no hardware is behind them."""
+
+Key: TypeAlias = str
+"""A device number, as `char 188:0`, or a folder below /sys/devices: who shares a key shares hardware."""
+
+
+def number_key(number: tuple[int, int], *, is_block: bool) -> Key:
+    """Return the key of a device number."""
+    return f"{'block' if is_block else 'char'} {number[0]}:{number[1]}"
+
+
+class Hardware(Struct, frozen=True):
+    """The identity of one piece of hardware: its place, and what it says of itself."""
+
+    place: str
+    """The bus path without the numbers that the kernel counts, as udev's ID_PATH, with the make."""
+    serial: str = ""
+    """What tells it from others of its make; empty if it says nothing. Other hardware may say the same."""
+    is_whole: bool = False
+    """Whether it is a device with all its parts, such as a USB device with all its nodes."""
+
+    def is_same(self, other: Hardware, twins: Collection[str] = ()) -> bool:
+        """Whether both are the same hardware, or one is a part of the other.
+
+        `twins` are the serial numbers that several present devices had in this boot: such a serial number
+        does not show that hardware has moved to another place.
+        """
+        if self.serial == other.serial:
+            return self.place == other.place or (bool(self.serial) and self.serial not in twins)
+        return self._has_part(other, twins) or other._has_part(self, twins)
+
+    def _has_part(self, other: Hardware, twins: Collection[str]) -> bool:
+        if not self.is_whole or other.is_whole:
+            return False
+        if self.serial and self.serial not in twins and other.serial.startswith(f"{self.serial}."):
+            return True
+        is_serial_there = not self.serial or not other.serial or other.serial.startswith(f"{self.serial}.")
+        return is_serial_there and other.place.startswith(f"{self.place}.")
+
+
+class Use(Struct, frozen=True):
+    """What a container got of one device: by this a hold survives new names, numbers and links."""
+
+    name: str = ""
+    """The name of the found device; the replicas of a device have its name."""
+    hardware: Hardware | None = None
+    """None if the source knows no hardware, as of static devices."""
+    numbers: tuple[Key, ...] = ()
+    """The device numbers that the container may open: those of its nodes when they were allocated."""
+    paths: tuple[str, ...] = ()
+    """The host paths of its answer. The kubelet uses an answer again at each start of the container, and the
+    runtime resolves the paths each time (reference of the kubelet, 4.9)."""
+    boot: str = ""
+    """The boot of the machine in which the numbers hold."""
+    is_shared: bool = False
+    """Whether other resources may have the hardware at the same time: `overlap: shared`."""
+
+
+def use_entry(use: Use) -> dict[str, Any]:
+    """Return a use as JSON has it, without what is empty."""
+    hardware = use.hardware
+    entry = {
+        "name": use.name,
+        "hardware": None if hardware is None else [hardware.place, hardware.serial, hardware.is_whole],
+        "numbers": use.numbers,
+        "paths": use.paths,
+        "boot": use.boot,
+        "shared": use.is_shared,
+    }
+    return {name: value for name, value in entry.items() if value}
+
+
+def use_of_entry(entry: Mapping[str, Any]) -> Use | None:
+    """Read a use; None if the entry has none, as in a file of an older version.
+
+    Raises `ValueError`, `TypeError` or `LookupError` for anything else than `use_entry` writes.
+    """
+    if "name" not in entry:
+        return None
+    hardware = None
+    if (written := entry.get("hardware")) is not None:
+        place, serial, is_whole = written
+        hardware = Hardware(_text(place), _text(serial), is_whole is True)
+    return Use(
+        _text(entry["name"]),
+        hardware,
+        tuple(map(_text, entry.get("numbers", ()))),
+        tuple(map(_text, entry.get("paths", ()))),
+        _text(entry.get("boot", "")),
+        entry.get("shared") is True,
+    )
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
