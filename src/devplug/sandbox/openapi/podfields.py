@@ -16,43 +16,43 @@ PODS: Final[Mapping[str, str]] = {
     "Pod": "*TypeMeta metadata:ObjectMeta spec:PodSpec status:PodStatus",
     "PodTemplateSpec": "metadata:ObjectMeta spec:PodSpec",
     "PodSpec": """
-        volumes:[Volume] initContainers:[Container] containers!:[Container]
-        ephemeralContainers:[EphemeralContainer] restartPolicy:RestartPolicy
-        terminationGracePeriodSeconds:int64 activeDeadlineSeconds:int64 dnsPolicy:DNSPolicy
-        nodeSelector:{string} serviceAccountName serviceAccount automountServiceAccountToken:bool nodeName
-        hostNetwork:bool hostPID:bool hostIPC:bool shareProcessNamespace:bool
-        securityContext:PodSecurityContext imagePullSecrets:[LocalObjectReference] hostname subdomain
-        affinity:Affinity schedulerName tolerations:[Toleration] hostAliases:[HostAlias] priorityClassName
-        priority:int32 dnsConfig:PodDNSConfig readinessGates:[PodReadinessGate] runtimeClassName
-        enableServiceLinks:bool preemptionPolicy:PreemptionPolicy overhead:ResourceList
-        topologySpreadConstraints:[TopologySpreadConstraint] setHostnameAsFQDN:bool os:PodOS hostUsers:bool
-        schedulingGates:[PodSchedulingGate] resourceClaims:[PodResourceClaim] resources:ResourceRequirements
-        hostnameOverride schedulingGroup:PodSchedulingGroup
+        volumes:[Volume] initContainers=20:[Container] containers!=2:[Container]
+        ephemeralContainers=34:[EphemeralContainer] restartPolicy=3:RestartPolicy
+        terminationGracePeriodSeconds?:int64 activeDeadlineSeconds?:int64 dnsPolicy:DNSPolicy
+        nodeSelector:{string} serviceAccountName serviceAccount automountServiceAccountToken?=21:bool
+        nodeName=10 hostNetwork:bool hostPID:bool hostIPC:bool shareProcessNamespace?=27:bool
+        securityContext?=14:PodSecurityContext imagePullSecrets:[LocalObjectReference] hostname subdomain
+        affinity?:Affinity schedulerName tolerations=22:[Toleration] hostAliases:[HostAlias] priorityClassName
+        priority?:int32 dnsConfig?:PodDNSConfig readinessGates=28:[PodReadinessGate] runtimeClassName?
+        enableServiceLinks?:bool preemptionPolicy?:PreemptionPolicy overhead:ResourceList
+        topologySpreadConstraints:[TopologySpreadConstraint] setHostnameAsFQDN?=35:bool os?:PodOS
+        hostUsers?:bool schedulingGates:[PodSchedulingGate] resourceClaims:[PodResourceClaim]
+        resources?:ResourceRequirements hostnameOverride? schedulingGroup?=43:PodSchedulingGroup
     """,
     "PodSecurityContext": """
-        seLinuxOptions:SELinuxOptions windowsOptions:WindowsSecurityContextOptions runAsUser:int64
-        runAsGroup:int64 runAsNonRoot:bool supplementalGroups:[int64]
-        supplementalGroupsPolicy:SupplementalGroupsPolicy fsGroup:int64 sysctls:[Sysctl]
-        fsGroupChangePolicy:PodFSGroupChangePolicy seccompProfile:SeccompProfile
-        appArmorProfile:AppArmorProfile seLinuxChangePolicy:PodSELinuxChangePolicy
+        seLinuxOptions?:SELinuxOptions windowsOptions?=8:WindowsSecurityContextOptions runAsUser?=2:int64
+        runAsGroup?=6:int64 runAsNonRoot?=3:bool supplementalGroups:[int64]
+        supplementalGroupsPolicy?=12:SupplementalGroupsPolicy fsGroup?=5:int64 sysctls=7:[Sysctl]
+        fsGroupChangePolicy?=9:PodFSGroupChangePolicy seccompProfile?:SeccompProfile
+        appArmorProfile?:AppArmorProfile seLinuxChangePolicy?=13:PodSELinuxChangePolicy
     """,
-    "Affinity": "nodeAffinity:NodeAffinity podAffinity:PodAffinity podAntiAffinity:PodAntiAffinity",
-    "Toleration": "key operator:TolerationOperator value effect:TaintEffect tolerationSeconds:int64",
+    "Affinity": "nodeAffinity?:NodeAffinity podAffinity?:PodAffinity podAntiAffinity?:PodAntiAffinity",
+    "Toleration": "key operator:TolerationOperator value effect:TaintEffect tolerationSeconds?:int64",
     "HostAlias": "ip! hostnames:[string]",
     "PodDNSConfig": "nameservers:[string] searches:[string] options:[PodDNSConfigOption]",
     "PodReadinessGate": "conditionType!:PodConditionType",
     "TopologySpreadConstraint": """
         maxSkew!:int32 topologyKey! whenUnsatisfiable!:UnsatisfiableConstraintAction
-        labelSelector:LabelSelector minDomains:int32 nodeAffinityPolicy:NodeInclusionPolicy
-        nodeTaintsPolicy:NodeInclusionPolicy matchLabelKeys:[string]
+        labelSelector?:LabelSelector minDomains?:int32 nodeAffinityPolicy?:NodeInclusionPolicy
+        nodeTaintsPolicy?:NodeInclusionPolicy matchLabelKeys:[string]
     """,
     "PodOS": "name!:OSName",
     "PodSchedulingGate": "name!",
-    "PodResourceClaim": "name! resourceClaimName resourceClaimTemplateName",
-    "PodSchedulingGroup": "podGroupName",
+    "PodResourceClaim": "name! resourceClaimName?=3 resourceClaimTemplateName?",
+    "PodSchedulingGroup": "podGroupName?",
     "Sysctl": "name! value!",
     "NodeAffinity": """
-        requiredDuringSchedulingIgnoredDuringExecution:NodeSelector
+        requiredDuringSchedulingIgnoredDuringExecution?:NodeSelector
         preferredDuringSchedulingIgnoredDuringExecution:[PreferredSchedulingTerm]
     """,
     "PodAffinity": """
@@ -63,75 +63,77 @@ PODS: Final[Mapping[str, str]] = {
         requiredDuringSchedulingIgnoredDuringExecution:[PodAffinityTerm]
         preferredDuringSchedulingIgnoredDuringExecution:[WeightedPodAffinityTerm]
     """,
-    "PodDNSConfigOption": "name value",
+    "PodDNSConfigOption": "name value?",
     "PreferredSchedulingTerm": "weight!:int32 preference!:NodeSelectorTerm",
     "PodAffinityTerm": """
-        labelSelector:LabelSelector namespaces:[string] topologyKey! namespaceSelector:LabelSelector
+        labelSelector?:LabelSelector namespaces:[string] topologyKey! namespaceSelector?:LabelSelector
         matchLabelKeys:[string] mismatchLabelKeys:[string]
     """,
     "WeightedPodAffinityTerm": "weight!:int32 podAffinityTerm!:PodAffinityTerm",
 }
 
 _CONTAINER: Final = """
-    name! image command:[string] args:[string] workingDir ports:[ContainerPort] envFrom:[EnvFromSource]
-    env:[EnvVar] resources:ResourceRequirements resizePolicy:[ContainerResizePolicy]
-    restartPolicy:ContainerRestartPolicy restartPolicyRules:[ContainerRestartRule]
-    volumeMounts:[VolumeMount] volumeDevices:[VolumeDevice] livenessProbe:Probe readinessProbe:Probe
-    startupProbe:Probe lifecycle:Lifecycle terminationMessagePath
-    terminationMessagePolicy:TerminationMessagePolicy imagePullPolicy:PullPolicy
-    securityContext:SecurityContext stdin:bool stdinOnce:bool tty:bool
+    name! image command:[string] args:[string] workingDir ports:[ContainerPort] envFrom=19:[EnvFromSource]
+    env=7:[EnvVar] resources:ResourceRequirements resizePolicy=23:[ContainerResizePolicy]
+    restartPolicy?:ContainerRestartPolicy restartPolicyRules:[ContainerRestartRule]
+    volumeMounts=9:[VolumeMount] volumeDevices=21:[VolumeDevice] livenessProbe?=10:Probe readinessProbe?:Probe
+    startupProbe?=22:Probe lifecycle?=12:Lifecycle terminationMessagePath
+    terminationMessagePolicy=20:TerminationMessagePolicy imagePullPolicy=14:PullPolicy
+    securityContext?:SecurityContext stdin:bool stdinOnce:bool tty:bool
 """
 
 CONTAINERS: Final[Mapping[str, str]] = {
     "Container": _CONTAINER,
     "EphemeralContainer": "*EphemeralContainerCommon targetContainerName",
     "ContainerPort": "name hostPort:int32 containerPort!:int32 protocol:Protocol hostIP",
-    "EnvFromSource": "prefix configMapRef:ConfigMapEnvSource secretRef:SecretEnvSource",
-    "EnvVar": "name! value valueFrom:EnvVarSource",
+    "EnvFromSource": "prefix configMapRef?:ConfigMapEnvSource secretRef?:SecretEnvSource",
+    "EnvVar": "name! value valueFrom?:EnvVarSource",
     "ResourceRequirements": "limits:ResourceList requests:ResourceList claims:[ResourceClaim]",
     "ContainerResizePolicy": "resourceName!:ResourceName restartPolicy!:ResourceResizeRestartPolicy",
-    "ContainerRestartRule": "action!:ContainerRestartRuleAction exitCodes:ContainerRestartRuleOnExitCodes",
+    "ContainerRestartRule": "action!-:ContainerRestartRuleAction exitCodes?:ContainerRestartRuleOnExitCodes",
     "VolumeMount": """
-        name! readOnly:bool recursiveReadOnly:RecursiveReadOnlyMode mountPath! subPath
-        mountPropagation:MountPropagationMode subPathExpr
+        name! readOnly:bool recursiveReadOnly?=7:RecursiveReadOnlyMode mountPath!=3 subPath
+        mountPropagation?:MountPropagationMode subPathExpr
     """,
     "VolumeDevice": "name! devicePath!",
     "Probe": """
         *ProbeHandler initialDelaySeconds:int32 timeoutSeconds:int32 periodSeconds:int32
-        successThreshold:int32 failureThreshold:int32 terminationGracePeriodSeconds:int64
+        successThreshold:int32 failureThreshold:int32 terminationGracePeriodSeconds?:int64
     """,
-    "Lifecycle": "postStart:LifecycleHandler preStop:LifecycleHandler stopSignal:Signal",
+    "Lifecycle": "postStart?:LifecycleHandler preStop?:LifecycleHandler stopSignal?:Signal",
     "SecurityContext": """
-        capabilities:Capabilities privileged:bool seLinuxOptions:SELinuxOptions
-        windowsOptions:WindowsSecurityContextOptions runAsUser:int64 runAsGroup:int64 runAsNonRoot:bool
-        readOnlyRootFilesystem:bool allowPrivilegeEscalation:bool procMount:ProcMountType
-        seccompProfile:SeccompProfile appArmorProfile:AppArmorProfile
+        capabilities?:Capabilities privileged?:bool seLinuxOptions?:SELinuxOptions
+        windowsOptions?=10:WindowsSecurityContextOptions runAsUser?=4:int64 runAsGroup?=8:int64
+        runAsNonRoot?=5:bool readOnlyRootFilesystem?:bool allowPrivilegeEscalation?:bool
+        procMount?=9:ProcMountType seccompProfile?=11:SeccompProfile appArmorProfile?:AppArmorProfile
     """,
     "EphemeralContainerCommon": _CONTAINER,
-    "ConfigMapEnvSource": "*LocalObjectReference optional:bool",
-    "SecretEnvSource": "*LocalObjectReference optional:bool",
+    "ConfigMapEnvSource": "*LocalObjectReference optional?:bool",
+    "SecretEnvSource": "*LocalObjectReference optional?:bool",
     "EnvVarSource": """
-        fieldRef:ObjectFieldSelector resourceFieldRef:ResourceFieldSelector
-        configMapKeyRef:ConfigMapKeySelector secretKeyRef:SecretKeySelector fileKeyRef:FileKeySelector
+        fieldRef?:ObjectFieldSelector resourceFieldRef?:ResourceFieldSelector
+        configMapKeyRef?:ConfigMapKeySelector secretKeyRef?:SecretKeySelector fileKeyRef?:FileKeySelector
     """,
     "ResourceClaim": "name! request",
-    "ContainerRestartRuleOnExitCodes": "operator!:ContainerRestartRuleOnExitCodesOperator values:[int32]",
-    "ProbeHandler": "exec:ExecAction httpGet:HTTPGetAction tcpSocket:TCPSocketAction grpc:GRPCAction",
-    "LifecycleHandler": "exec:ExecAction httpGet:HTTPGetAction tcpSocket:TCPSocketAction sleep:SleepAction",
+    "ContainerRestartRuleOnExitCodes": "operator!-:ContainerRestartRuleOnExitCodesOperator values:[int32]",
+    "ProbeHandler": "exec?:ExecAction httpGet?:HTTPGetAction tcpSocket?:TCPSocketAction grpc?:GRPCAction",
+    "LifecycleHandler": """
+        exec?:ExecAction httpGet?:HTTPGetAction tcpSocket?:TCPSocketAction sleep?:SleepAction
+    """,
     "Capabilities": "add:[Capability] drop:[Capability]",
     "SELinuxOptions": "user role type level",
     "WindowsSecurityContextOptions": """
-        gmsaCredentialSpecName gmsaCredentialSpec runAsUserName hostProcess:bool
+        gmsaCredentialSpecName? gmsaCredentialSpec? runAsUserName? hostProcess?:bool
     """,
-    "SeccompProfile": "type!:SeccompProfileType localhostProfile",
-    "AppArmorProfile": "type!:AppArmorProfileType localhostProfile",
-    "ConfigMapKeySelector": "*LocalObjectReference key! optional:bool",
-    "SecretKeySelector": "*LocalObjectReference key! optional:bool",
-    "FileKeySelector": "volumeName! path! key! optional:bool",
+    "SeccompProfile": "type!:SeccompProfileType localhostProfile?",
+    "AppArmorProfile": "type!:AppArmorProfileType localhostProfile?",
+    "ConfigMapKeySelector": "*LocalObjectReference key! optional?:bool",
+    "SecretKeySelector": "*LocalObjectReference key! optional?:bool",
+    "FileKeySelector": "volumeName! path! key! optional?:bool",
     "ExecAction": "command:[string]",
     "HTTPGetAction": "path port!:IntOrString host scheme:URIScheme httpHeaders:[HTTPHeader]",
     "TCPSocketAction": "port!:IntOrString host",
-    "GRPCAction": "port!:int32 service",
+    "GRPCAction": "port!:int32 service+",
     "SleepAction": "seconds!:int64",
     "HTTPHeader": "name! value!",
 }
@@ -139,126 +141,131 @@ CONTAINERS: Final[Mapping[str, str]] = {
 VOLUMES: Final[Mapping[str, str]] = {
     "Volume": "name! *VolumeSource",
     "VolumeSource": """
-        hostPath:HostPathVolumeSource emptyDir:EmptyDirVolumeSource
-        gcePersistentDisk:GCEPersistentDiskVolumeSource awsElasticBlockStore:AWSElasticBlockStoreVolumeSource
-        gitRepo:GitRepoVolumeSource secret:SecretVolumeSource nfs:NFSVolumeSource iscsi:ISCSIVolumeSource
-        glusterfs:GlusterfsVolumeSource persistentVolumeClaim:PersistentVolumeClaimVolumeSource
-        rbd:RBDVolumeSource flexVolume:FlexVolumeSource cinder:CinderVolumeSource cephfs:CephFSVolumeSource
-        flocker:FlockerVolumeSource downwardAPI:DownwardAPIVolumeSource fc:FCVolumeSource
-        azureFile:AzureFileVolumeSource configMap:ConfigMapVolumeSource
-        vsphereVolume:VsphereVirtualDiskVolumeSource quobyte:QuobyteVolumeSource
-        azureDisk:AzureDiskVolumeSource photonPersistentDisk:PhotonPersistentDiskVolumeSource
-        projected:ProjectedVolumeSource portworxVolume:PortworxVolumeSource scaleIO:ScaleIOVolumeSource
-        storageos:StorageOSVolumeSource csi:CSIVolumeSource ephemeral:EphemeralVolumeSource
-        image:ImageVolumeSource
+        hostPath?:HostPathVolumeSource emptyDir?:EmptyDirVolumeSource
+        gcePersistentDisk?:GCEPersistentDiskVolumeSource
+        awsElasticBlockStore?:AWSElasticBlockStoreVolumeSource gitRepo?:GitRepoVolumeSource
+        secret?:SecretVolumeSource nfs?:NFSVolumeSource iscsi?:ISCSIVolumeSource
+        glusterfs?:GlusterfsVolumeSource persistentVolumeClaim?:PersistentVolumeClaimVolumeSource
+        rbd?:RBDVolumeSource flexVolume?:FlexVolumeSource cinder?:CinderVolumeSource
+        cephfs?:CephFSVolumeSource flocker?:FlockerVolumeSource downwardAPI?:DownwardAPIVolumeSource
+        fc?:FCVolumeSource azureFile?:AzureFileVolumeSource configMap?:ConfigMapVolumeSource
+        vsphereVolume?:VsphereVirtualDiskVolumeSource quobyte?:QuobyteVolumeSource
+        azureDisk?:AzureDiskVolumeSource photonPersistentDisk?:PhotonPersistentDiskVolumeSource
+        projected?=26:ProjectedVolumeSource portworxVolume?=24:PortworxVolumeSource
+        scaleIO?:ScaleIOVolumeSource storageos?=27:StorageOSVolumeSource csi?:CSIVolumeSource
+        ephemeral?:EphemeralVolumeSource image?:ImageVolumeSource
     """,
-    "HostPathVolumeSource": "path! type:HostPathType",
-    "EmptyDirVolumeSource": "medium:StorageMedium sizeLimit:Quantity",
+    "HostPathVolumeSource": "path! type?:HostPathType",
+    "EmptyDirVolumeSource": "medium:StorageMedium sizeLimit?:Quantity",
     "GCEPersistentDiskVolumeSource": "pdName! fsType partition:int32 readOnly:bool",
     "AWSElasticBlockStoreVolumeSource": "volumeID! fsType partition:int32 readOnly:bool",
     "GitRepoVolumeSource": "repository! revision directory",
-    "SecretVolumeSource": "secretName items:[KeyToPath] defaultMode:int32 optional:bool",
+    "SecretVolumeSource": "secretName items:[KeyToPath] defaultMode?:int32 optional?:bool",
     "NFSVolumeSource": "server! path! readOnly:bool",
     "ISCSIVolumeSource": """
         targetPortal! iqn! lun!:int32 iscsiInterface fsType readOnly:bool portals:[string]
-        chapAuthDiscovery:bool chapAuthSession:bool secretRef:LocalObjectReference initiatorName
+        chapAuthDiscovery:bool chapAuthSession=11:bool secretRef?=10:LocalObjectReference initiatorName?=12
     """,
     "GlusterfsVolumeSource": "endpoints! path! readOnly:bool",
     "PersistentVolumeClaimVolumeSource": "claimName! readOnly:bool",
     "RBDVolumeSource": """
-        monitors!:[string] image! fsType pool user keyring secretRef:LocalObjectReference readOnly:bool
+        monitors!:[string] image! fsType pool user keyring secretRef?:LocalObjectReference readOnly:bool
     """,
-    "FlexVolumeSource": "driver! fsType secretRef:LocalObjectReference readOnly:bool options:{string}",
-    "CinderVolumeSource": "volumeID! fsType readOnly:bool secretRef:LocalObjectReference",
+    "FlexVolumeSource": "driver! fsType secretRef?:LocalObjectReference readOnly:bool options:{string}",
+    "CinderVolumeSource": "volumeID! fsType readOnly:bool secretRef?:LocalObjectReference",
     "CephFSVolumeSource": """
-        monitors!:[string] path user secretFile secretRef:LocalObjectReference readOnly:bool
+        monitors!:[string] path user secretFile secretRef?:LocalObjectReference readOnly:bool
     """,
     "FlockerVolumeSource": "datasetName datasetUUID",
-    "DownwardAPIVolumeSource": "items:[DownwardAPIVolumeFile] defaultMode:int32",
-    "FCVolumeSource": "targetWWNs:[string] lun:int32 fsType readOnly:bool wwids:[string]",
+    "DownwardAPIVolumeSource": "items:[DownwardAPIVolumeFile] defaultMode?:int32",
+    "FCVolumeSource": "targetWWNs:[string] lun?:int32 fsType readOnly:bool wwids:[string]",
     "AzureFileVolumeSource": "secretName! shareName! readOnly:bool",
-    "ConfigMapVolumeSource": "*LocalObjectReference items:[KeyToPath] defaultMode:int32 optional:bool",
+    "ConfigMapVolumeSource": "*LocalObjectReference items:[KeyToPath] defaultMode?:int32 optional?:bool",
     "VsphereVirtualDiskVolumeSource": "volumePath! fsType storagePolicyName storagePolicyID",
     "QuobyteVolumeSource": "registry! volume! readOnly:bool user group tenant",
     "AzureDiskVolumeSource": """
-        diskName! diskURI! cachingMode:AzureDataDiskCachingMode fsType readOnly:bool kind:AzureDataDiskKind
+        diskName! diskURI! cachingMode?:AzureDataDiskCachingMode fsType? readOnly?:bool
+        kind?:AzureDataDiskKind
     """,
     "PhotonPersistentDiskVolumeSource": "pdID! fsType",
-    "ProjectedVolumeSource": "sources:[VolumeProjection] defaultMode:int32",
+    "ProjectedVolumeSource": "sources+:[VolumeProjection] defaultMode?:int32",
     "PortworxVolumeSource": "volumeID! fsType readOnly:bool",
     "ScaleIOVolumeSource": """
-        gateway! system! secretRef!:LocalObjectReference sslEnabled:bool protectionDomain storagePool
+        gateway! system! secretRef!+:LocalObjectReference sslEnabled:bool protectionDomain storagePool
         storageMode volumeName fsType readOnly:bool
     """,
-    "StorageOSVolumeSource": "volumeName volumeNamespace fsType readOnly:bool secretRef:LocalObjectReference",
-    "CSIVolumeSource": """
-        driver! readOnly:bool fsType volumeAttributes:{string} nodePublishSecretRef:LocalObjectReference
+    "StorageOSVolumeSource": """
+        volumeName volumeNamespace fsType readOnly:bool secretRef?:LocalObjectReference
     """,
-    "EphemeralVolumeSource": "volumeClaimTemplate:PersistentVolumeClaimTemplate",
+    "CSIVolumeSource": """
+        driver! readOnly?:bool fsType? volumeAttributes:{string} nodePublishSecretRef?:LocalObjectReference
+    """,
+    "EphemeralVolumeSource": "volumeClaimTemplate?:PersistentVolumeClaimTemplate",
     "ImageVolumeSource": "reference pullPolicy:PullPolicy",
-    "KeyToPath": "key! path! mode:int32",
+    "KeyToPath": "key! path! mode?:int32",
     "DownwardAPIVolumeFile": """
-        path! fieldRef:ObjectFieldSelector resourceFieldRef:ResourceFieldSelector mode:int32
+        path! fieldRef?:ObjectFieldSelector resourceFieldRef?:ResourceFieldSelector mode?:int32
     """,
     "VolumeProjection": """
-        secret:SecretProjection downwardAPI:DownwardAPIProjection configMap:ConfigMapProjection
-        serviceAccountToken:ServiceAccountTokenProjection clusterTrustBundle:ClusterTrustBundleProjection
-        podCertificate:PodCertificateProjection
+        secret?:SecretProjection downwardAPI?:DownwardAPIProjection configMap?:ConfigMapProjection
+        serviceAccountToken?:ServiceAccountTokenProjection clusterTrustBundle?:ClusterTrustBundleProjection
+        podCertificate?:PodCertificateProjection
     """,
     "PersistentVolumeClaimTemplate": "metadata:ObjectMeta spec!:PersistentVolumeClaimSpec",
     "ObjectFieldSelector": "apiVersion fieldPath!",
     "ResourceFieldSelector": "containerName resource! divisor:Quantity",
-    "SecretProjection": "*LocalObjectReference items:[KeyToPath] optional:bool",
+    "SecretProjection": "*LocalObjectReference items:[KeyToPath] optional?=4:bool",
     "DownwardAPIProjection": "items:[DownwardAPIVolumeFile]",
-    "ConfigMapProjection": "*LocalObjectReference items:[KeyToPath] optional:bool",
-    "ServiceAccountTokenProjection": "audience expirationSeconds:int64 path!",
-    "ClusterTrustBundleProjection": "name signerName labelSelector:LabelSelector optional:bool path!",
+    "ConfigMapProjection": "*LocalObjectReference items:[KeyToPath] optional?=4:bool",
+    "ServiceAccountTokenProjection": "audience expirationSeconds?:int64 path!",
+    "ClusterTrustBundleProjection": "name? signerName? labelSelector?:LabelSelector optional?=5:bool path!=4",
     "PodCertificateProjection": """
-        signerName! keyType! maxExpirationSeconds:int32 credentialBundlePath keyPath certificateChainPath
+        signerName!- keyType!- maxExpirationSeconds?:int32 credentialBundlePath keyPath certificateChainPath
         userAnnotations:{string}
     """,
     "PersistentVolumeClaimSpec": """
-        accessModes:[PersistentVolumeAccessMode] selector:LabelSelector resources:VolumeResourceRequirements
-        volumeName storageClassName volumeMode:PersistentVolumeMode dataSource:TypedLocalObjectReference
-        dataSourceRef:TypedObjectReference volumeAttributesClassName
+        accessModes:[PersistentVolumeAccessMode] selector?=4:LabelSelector
+        resources=2:VolumeResourceRequirements volumeName storageClassName?=5 volumeMode?:PersistentVolumeMode
+        dataSource?:TypedLocalObjectReference dataSourceRef?:TypedObjectReference volumeAttributesClassName?
     """,
     "VolumeResourceRequirements": "limits:ResourceList requests:ResourceList",
 }
 
 POD_STATUSES: Final[Mapping[str, str]] = {
     "PodStatus": """
-        observedGeneration:int64 phase:PodPhase conditions:[PodCondition] message reason nominatedNodeName
-        hostIP hostIPs:[HostIP] podIP podIPs:[PodIP] startTime:Time initContainerStatuses:[ContainerStatus]
-        containerStatuses:[ContainerStatus] qosClass:PodQOSClass ephemeralContainerStatuses:[ContainerStatus]
-        resize:PodResizeStatus resourceClaimStatuses:[PodResourceClaimStatus]
-        extendedResourceClaimStatus:PodExtendedResourceClaimStatus allocatedResources:ResourceList
-        resources:ResourceRequirements
+        observedGeneration=17:int64 phase=1:PodPhase conditions:[PodCondition] message reason
+        nominatedNodeName=11 hostIP=5 hostIPs=16:[HostIP] podIP=6 podIPs=12:[PodIP] startTime?=7:Time
+        initContainerStatuses=10:[ContainerStatus] containerStatuses=8:[ContainerStatus] qosClass:PodQOSClass
+        ephemeralContainerStatuses=13:[ContainerStatus] resize:PodResizeStatus
+        resourceClaimStatuses:[PodResourceClaimStatus]
+        extendedResourceClaimStatus?=18:PodExtendedResourceClaimStatus allocatedResources:ResourceList
+        resources?:ResourceRequirements
         nodeAllocatableResourceClaimStatuses:[NodeAllocatableResourceClaimStatus]
     """,
     "PodCondition": """
-        type!:PodConditionType observedGeneration:int64 status!:ConditionStatus lastProbeTime:Time
+        type!:PodConditionType observedGeneration=7:int64 status!=2:ConditionStatus lastProbeTime:Time
         lastTransitionTime:Time reason message
     """,
     "HostIP": "ip!",
     "PodIP": "ip!",
     "ContainerStatus": """
         name! state:ContainerState lastState:ContainerState ready!:bool restartCount!:int32 image! imageID!
-        containerID started:bool allocatedResources:ResourceList resources:ResourceRequirements
-        volumeMounts:[VolumeMountStatus] user:ContainerUser allocatedResourcesStatus:[ResourceStatus]
-        stopSignal:Signal
+        containerID started?:bool allocatedResources:ResourceList resources?:ResourceRequirements
+        volumeMounts:[VolumeMountStatus] user?:ContainerUser allocatedResourcesStatus:[ResourceStatus]
+        stopSignal?:Signal
     """,
-    "PodResourceClaimStatus": "name! resourceClaimName",
+    "PodResourceClaimStatus": "name! resourceClaimName?",
     "PodExtendedResourceClaimStatus": """
         requestMappings!:[ContainerExtendedResourceRequest] resourceClaimName!
     """,
     "NodeAllocatableResourceClaimStatus": "resourceClaimName! containers:[string] resources!:ResourceList",
     "ContainerState": """
-        waiting:ContainerStateWaiting running:ContainerStateRunning terminated:ContainerStateTerminated
+        waiting?:ContainerStateWaiting running?:ContainerStateRunning terminated?:ContainerStateTerminated
     """,
     "VolumeMountStatus": """
-        name! mountPath! readOnly:bool recursiveReadOnly:RecursiveReadOnlyMode volumeStatus:VolumeStatus
+        name! mountPath! readOnly:bool recursiveReadOnly?:RecursiveReadOnlyMode volumeStatus?:VolumeStatus
     """,
-    "ContainerUser": "linux:LinuxContainerUser",
+    "ContainerUser": "linux?:LinuxContainerUser",
     "ResourceStatus": "name!:ResourceName resources:[ResourceHealth]",
     "ContainerExtendedResourceRequest": "containerName! resourceName! requestName!",
     "ContainerStateWaiting": "reason message",
@@ -266,8 +273,8 @@ POD_STATUSES: Final[Mapping[str, str]] = {
     "ContainerStateTerminated": """
         exitCode!:int32 signal:int32 reason message startedAt:Time finishedAt:Time containerID
     """,
-    "VolumeStatus": "image:ImageVolumeStatus",
+    "VolumeStatus": "image?:ImageVolumeStatus",
     "LinuxContainerUser": "uid!:int64 gid!:int64 supplementalGroups:[int64]",
-    "ResourceHealth": "resourceID!:ResourceID health:ResourceHealthStatus message",
-    "ImageVolumeStatus": "imageRef!",
+    "ResourceHealth": "resourceID!:ResourceID health:ResourceHealthStatus message?=6",
+    "ImageVolumeStatus": "imageRef!-",
 }

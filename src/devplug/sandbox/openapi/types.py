@@ -1,10 +1,13 @@
 """The types of all fields: those with fields of their own, the plain ones that they end in, and enums.
 
-The tables of fields are written as `name! image args:[string] limits:{Quantity} *ProbeHandler`: words apart
-by spaces, each a field's name, `!` if it has to be there, `?` if it is a pointer and `+` if it is written
-when it is empty too (only `RESOURCE` tells of these two), `:` and its type, `[…]` for a list of that
-type and `{…}` for a map of texts to it. Without a type it is a text. `*Type` stands for the fields of another
-type, which has no place of its own in an object (a Go struct's embedded one).
+The tables of fields are written as `name! image args=4:[string] limits:{Quantity} *ProbeHandler`: words apart
+by spaces. A word is a field's name and then, where they apply, `!` for a required field, `?` for a pointer,
+`+` for a field that is written when it is empty too, `-` for a required field that is not, `=` and the number
+in protobuf, `:` and the type. `[…]` is a list of a type, and `{…}` a map of texts to it. A field without a
+number has that of the field before it plus one, and the first has 1. A field without a type is a text.
+`*Type` stands for the fields of another type, which has no place of its own in an object (a Go struct's
+embedded one); in protobuf it is a field with a number. `*TypeMeta` has no number: kind and version stand in
+the envelope.
 
 The values of enums are those that Kubernetes' OpenAPI has as `enum` (`+enum` in api/core/v1/types.go and its
 like), in the order of the alphabet. The decoder takes any text; validation decides which values are allowed.
@@ -14,7 +17,7 @@ from __future__ import annotations
 
 import enum
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from devplug.sandbox.api.strategicpatch import RULES
@@ -30,6 +33,7 @@ from devplug.sandbox.openapi.objectfields import (
     RBAC,
     RESOURCE,
     RESOURCE_V1BETA1,
+    RESOURCE_V1BETA2,
 )
 from devplug.sandbox.openapi.podfields import CONTAINERS, POD_STATUSES, PODS, VOLUMES
 
@@ -39,13 +43,27 @@ if TYPE_CHECKING:
     from devplug.sandbox.api.kinds import Resource
     from devplug.sandbox.api.strategicpatch import FieldRule
 
-__all__ = ["PLAIN", "TYPES", "WORDS", "Field", "Form", "Type", "patch_rule", "reachable", "type_of"]
+__all__ = [
+    "PLAIN",
+    "TYPES",
+    "WORDS",
+    "Field",
+    "Form",
+    "Type",
+    "patch_rule",
+    "reachable",
+    "read_parts",
+    "type_of",
+    "type_of_kind",
+]
 
 _FIELD: Final = re.compile(
-    r"(?P<name>\w+)(?P<required>!?)(?P<mark>[?+]?)(:(?P<open>[\[{]?)(?P<type>[\w.]+)[\]}]?)?"
+    r"(?P<name>\*?\w+)(?P<required>!?)(?P<mark>[?+-]?)(=(?P<number>\d+))?(:(?P<open>[\[{]?)(?P<type>[\w.]+)[\]}]?)?"
 )
 _EXACT: Final = "io.k8s.api.resource.v1"
-"""The package whose tables tell how zero values are written."""
+"""The package whose objects are kept without the zero values that Go leaves out."""
+
+_TYPE_META: Final = "*TypeMeta"
 
 _PATCHED_AS: Final = {
     "DaemonSetStatus": "WithConditions",
@@ -78,25 +96,39 @@ class Field:
     embedded: str
     """The Go struct inside of its type that it is written in; mostly empty."""
     mark: str = ""
-    """`?` for a pointer, `+` for what is written even when it is empty; only in the tables that tell."""
+    """`?` for a pointer, `+` for a field that is always written, `-` for a required one that is not."""
+
+
+def read_parts(notation: str) -> Iterator[tuple[int, Field]]:
+    """Yield the fields of a message with their numbers; an embedded struct is a field without a name."""
+    number = 0
+    for word in notation.split():
+        found = _FIELD.fullmatch(word)
+        assert found is not None, word
+        name = found["name"]
+        if name != _TYPE_META:
+            number = int(found["number"] or number + 1)
+        is_embedded = name.startswith("*")
+        yield (
+            number,
+            Field(
+                "" if is_embedded else name,
+                name[1:] if is_embedded else found["type"] or "string",
+                Form(found["open"] or ""),
+                bool(found["required"]),
+                "",
+                found["mark"],
+            ),
+        )
 
 
 def _read_fields(notation: str, tables: Mapping[str, str], embedded: str = "") -> Iterator[Field]:
     """Yield the fields of a type; `tables` has the types that it names with `*`."""
-    for word in notation.split():
-        if word.startswith("*"):
-            yield from _read_fields(tables[word[1:]], tables, word[1:])
-            continue
-        found = _FIELD.fullmatch(word)
-        assert found is not None, word
-        yield Field(
-            found["name"],
-            found["type"] or "string",
-            Form(found["open"] or ""),
-            bool(found["required"]),
-            embedded,
-            found["mark"],
-        )
+    for _, field in read_parts(notation):
+        if field.name:
+            yield replace(field, embedded=embedded)
+        else:
+            yield from _read_fields(tables[field.type], tables, field.type)
 
 
 # ── Enums ──
@@ -197,6 +229,7 @@ _PACKAGES: Final[Mapping[str, Mapping[str, str]]] = {
     "io.k8s.api.rbac.v1": RBAC,
     _EXACT: RESOURCE,
     "io.k8s.api.resource.v1beta1": RESOURCE_V1BETA1,
+    "io.k8s.api.resource.v1beta2": RESOURCE_V1BETA2,
     "io.k8s.apimachinery.pkg.apis.meta.v1": META,
 }
 
@@ -209,6 +242,9 @@ class Type:
     """Its name in the tables: Kubernetes' own, with the group in front where two groups have one of it."""
     package: str
     fields: Mapping[str, Field]
+    """By name; those of embedded structs are among them."""
+    parts: Mapping[int, Field]
+    """The fields by their number in protobuf; an embedded struct is a field without a name."""
 
     @property
     def go_name(self) -> str:
@@ -217,7 +253,7 @@ class Type:
 
     @property
     def is_exact(self) -> bool:
-        """Whether its table tells how fields are written that have the zero value of their type."""
+        """Whether its objects are kept without the zero values that Go leaves out."""
         return self.package == _EXACT
 
     @property
@@ -230,7 +266,9 @@ def _types() -> Iterator[Type]:
     tables = {name: fields for table in _PACKAGES.values() for name, fields in table.items()}
     for package, table in _PACKAGES.items():
         for name, notation in table.items():
-            yield Type(name, package, {field.name: field for field in _read_fields(notation, tables)})
+            fields = {field.name: field for field in _read_fields(notation, tables)}
+            parts = {number: field for number, field in read_parts(notation) if field.type != "TypeMeta"}
+            yield Type(name, package, fields, parts)
 
 
 TYPES: Final[Mapping[str, Type]] = {one.name: one for one in _types()}
@@ -239,11 +277,14 @@ TYPES: Final[Mapping[str, Type]] = {one.name: one for one in _types()}
 
 def type_of(resource: Resource) -> Type | None:
     """Return the type of a resource's objects; None for what the sandbox only refuses."""
-    if resource.refusal:
-        return None
-    group = resource.group.partition(".")[0]
-    named = (f"{resource.version}.{resource.kind}", f"{group}.{resource.kind}")
-    return next((TYPES[name] for name in named if name in TYPES), None) or TYPES[resource.kind]
+    return None if resource.refusal else type_of_kind(resource.api_version, resource.kind)
+
+
+def type_of_kind(api_version: str, kind: str) -> Type | None:
+    """Return the type of the objects of a kind; None for a kind without a table."""
+    group, _, version = api_version.rpartition("/")
+    names = (f"{version}.{kind}", f"{group.partition('.')[0]}.{kind}", kind)
+    return next((TYPES[name] for name in names if name in TYPES), None)
 
 
 def patch_rule(one: Type, field: str) -> FieldRule | None:

@@ -28,8 +28,8 @@ from devplug.sandbox.api.kinds import resource_of_kind
 from devplug.sandbox.api.options import FieldValidation, dry_run_errors, number_of, refuse_options
 from devplug.sandbox.api.ownerreferences import POLICIES
 from devplug.sandbox.api.patch import STRATEGIC_PATCH
-from devplug.sandbox.api.protobuf import PROTOBUF_MEDIA_TYPE, object_of_protobuf
 from devplug.sandbox.api.strategy import Preconditions
+from devplug.sandbox.openapi.protobuf import PROTOBUF_MEDIA_TYPE, kind_of_protobuf, object_of_protobuf
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -118,7 +118,9 @@ def decoded_object(body: bytes, content_type: str, kind: str, api_version: str) 
     if form not in _TAKEN:
         raise unsupported_media_type(_TAKEN)
     if form == PROTOBUF_MEDIA_TYPE:
-        found = Decoded(object_of_protobuf(body))
+        given_version, given_kind = kind_of_protobuf(body)
+        _refuse_other_kind({"apiVersion": given_version, "kind": given_kind}, kind, api_version)
+        found = Decoded(object_of_protobuf(body, api_version, kind))
     else:
         try:
             found = _decoded(body)
@@ -320,7 +322,13 @@ def _read(body: bytes, content_type: str) -> object:
     form = media_type_of(content_type)
     if form not in {"application/json", PROTOBUF_MEDIA_TYPE}:
         raise unsupported_media_type(["application/json", PROTOBUF_MEDIA_TYPE])
-    asked = object_of_protobuf(body) if form == PROTOBUF_MEDIA_TYPE else decoded_json(body).value
+    if form == PROTOBUF_MEDIA_TYPE:
+        version, kind = kind_of_protobuf(body)
+        asked: object = {"kind": kind}
+        if kind in {"", "DeleteOptions"}:
+            asked = object_of_protobuf(body, version, "DeleteOptions")
+    else:
+        asked = decoded_json(body).value
     kind = text(asked, "kind")
     if asked is not None and (not isinstance(asked, dict) or kind not in {"", "DeleteOptions"}):
         raise bad_request("decoded object cannot be converted to DeleteOptions")
