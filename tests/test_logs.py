@@ -223,3 +223,50 @@ def test_every_record_becomes_one_line_that_json_reads(facts: dict[str, object],
 @given(st.dictionaries(st.from_regex(r"[a-z]{1,8}_", fullmatch=True), anything, max_size=4))
 def test_no_fact_breaks_a_line_of_text(facts: dict[str, object]) -> None:
     assert len(line(facts).splitlines()) == 1
+
+
+# ── what other programs choose is bounded and printable ──
+
+
+def line_of(
+    facts: Mapping[str, object], message: str = "m", error: Exception | None = None
+) -> tuple[str, str]:
+    """The line in both forms."""
+    record = logging.LogRecord(
+        "devplug", logging.INFO, "", 0, message, (), (type(error), error, None) if error else None
+    )
+    vars(record).update(facts)
+    return FactFormatter().format(record), JsonFormatter().format(record)
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"text": "x" * 2**22},
+        {"ids": ["x" * 60] * 100_000},
+        {"device_ids": [[f"d{number}"] for number in range(100_000)]},
+        {"device_ids": [["x"] * 1000 for _ in range(1000)]},
+        {"pods": {"a": "x" * 2**22}},
+        {f"fact{number}": "x" * 10_000 for number in range(100)},
+    ],
+)
+def test_a_line_is_bounded_whatever_its_facts_are(facts: Mapping[str, object]) -> None:
+    for line in line_of(facts):
+        assert len(line) < 100_000
+
+
+def test_a_cut_list_says_how_many_items_are_missing() -> None:
+    _, line = line_of({"ids": ["x" * 1000] * 100})
+    *kept, rest = json.loads(line)["ids"]
+    assert rest == f"... and {100 - len(kept)} more"
+
+
+def test_a_long_message_and_a_long_exception_are_cut() -> None:
+    for line in line_of({}, "m" * 2**20, ValueError("e" * 2**20)):
+        assert len(line) < 100_000
+        assert "ValueError" in line
+
+
+def test_no_control_character_of_an_exception_reaches_the_terminal() -> None:
+    text, _ = line_of({"fact": "\x1b[2J\u202e"}, "m\x9b31m", ValueError("\x1b]0;title\x07\u2066"))
+    assert text.replace("\n", "").isprintable()

@@ -41,6 +41,7 @@ __all__ = [
     "lines_of",
     "one_line",
     "outcome_of",
+    "printable",
     "quoted",
 ]
 
@@ -59,6 +60,24 @@ def quoted(value: object) -> str:
     if len(text) <= QUOTE_LIMIT_BYTES:
         return text
     return f'{text[: QUOTE_LIMIT_BYTES - 4].rstrip(chr(92))}..."'
+
+
+def printable(text: str, *, keep: str = "") -> str:
+    """Return `text` with every character escaped that a terminal may obey instead of show.
+
+    These are the control characters (C0, C1), the marks that change the direction of text, and whatever else
+    has no picture. `keep` names exceptions, such as the newline.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in keep else _escaped(c) for c in text)
+
+
+def _escaped(character: str) -> str:
+    code = ord(character)
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def one_line(text: str, limit_bytes: int = TEXT_LIMIT_BYTES) -> str:

@@ -9,10 +9,12 @@ import json
 import logging
 import math
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from devplug.errors import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 __all__ = ["AUDIT", "FORMS", "LEVELS", "FactFormatter", "Form", "JsonFormatter", "show_logs"]
 
@@ -40,6 +42,12 @@ _WORDS: Final = frozenset({"time", "level", "logger", "message", "exception", "s
 _WHOLE_LIMIT: Final = 2**63
 """Integers beyond it are written as text: few readers of JSON have room for them."""
 
+TEXT_LIMIT: Final = 4096
+"""Longest message, and longest text of a fact, in characters: other programs choose some of them."""
+
+LINE_LIMIT: Final = 16 * 1024
+"""Characters of all facts of a record, and of a traceback; container runtimes cut lines at 16 KiB."""
+
 _DEPTH_LIMIT: Final = 4
 """Lists within lists that stay lists; what is deeper, as a list within itself, becomes text."""
 
@@ -63,8 +71,16 @@ class FactFormatter(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 -- the standard library's name
         """Return the line without any traceback."""
         facts = " ".join(f"{name}={_shown(value)}" for name, value in _facts(record))
-        line = super().formatMessage(record)
+        line = printable(_middle_cut(super().formatMessage(record)), keep="\n\t")
         return f"{line}  {facts}" if facts else line
+
+    def formatException(self, ei: Any) -> str:  # noqa: ANN401, N802 -- the standard library's name and type
+        """Return a traceback that is bounded and printable: an exception may repeat a foreign text."""
+        return printable(_middle_cut(super().formatException(ei)), keep="\n\t")
+
+    def formatStack(self, stack_info: str) -> str:  # noqa: N802 -- the standard library's name
+        """Return a stack in the same way."""
+        return printable(_middle_cut(stack_info), keep="\n\t")
 
 
 class JsonFormatter(logging.Formatter):
@@ -86,9 +102,9 @@ class JsonFormatter(logging.Formatter):
         for name, value in _facts(record):
             fields[_text(name) + "_" * (name in _WORDS)] = _value(value)
         if record.exc_info or record.exc_text:
-            fields["exception"] = record.exc_text or self._traceback(record)
+            fields["exception"] = _middle_cut(record.exc_text or self._traceback(record))
         if record.stack_info:
-            fields["stack"] = _text(record.stack_info)
+            fields["stack"] = _middle_cut(_text(record.stack_info))
         return json.dumps(fields, allow_nan=False)
 
     def _traceback(self, record: logging.LogRecord) -> str:
@@ -98,7 +114,51 @@ class JsonFormatter(logging.Formatter):
 
 
 def _facts(record: logging.LogRecord) -> Iterator[tuple[str, object]]:
-    return ((name, value) for name, value in vars(record).items() if name not in _PLAIN)
+    left = _Room()
+    return ((name, left.cut(value)) for name, value in vars(record).items() if name not in _PLAIN)
+
+
+class _Room:
+    """What is left of `LINE_LIMIT` for one record."""
+
+    def __init__(self) -> None:
+        self._left = LINE_LIMIT
+
+    def cut(self, value: object, depth: int = 0) -> object:
+        """Return a fact that fits: a text may lose its end, a list its last items."""
+        try:
+            if value is None or isinstance(value, bool | float):
+                return value
+            if isinstance(value, list | tuple) and depth < _DEPTH_LIMIT:
+                return self._cut_list(value, depth)
+            if isinstance(value, int) and -_WHOLE_LIMIT <= int(value) < _WHOLE_LIMIT:
+                return value
+        except Exception:  # noqa: BLE001, S110 -- as in `_value`; its text is taken below
+            pass
+        text = _text(value)
+        limit = min(TEXT_LIMIT, max(self._left, 0))
+        self._left -= min(len(text), limit)
+        if len(text) > limit:
+            return f"{text[:limit]}... ({len(text)} characters)"
+        return value if isinstance(value, str) else text
+
+    def _cut_list(self, value: Sequence[object], depth: int) -> Sequence[object]:
+        items: list[object] = []
+        for one in value:
+            if self._left <= 0:
+                items.append(f"... and {len(value) - len(items)} more")
+                break
+            self._left -= 4  # quotes, comma and blank
+            items.append(self.cut(one, depth + 1))
+        return tuple(items) if isinstance(value, tuple) else items
+
+
+def _middle_cut(text: str) -> str:
+    """Return a text that keeps its beginning and its end."""
+    if len(text) <= LINE_LIMIT:
+        return text
+    half = LINE_LIMIT // 2
+    return f"{text[:half]}\n... ({len(text) - 2 * half} characters left out)\n{text[-half:]}"
 
 
 def _stamp(seconds: float) -> str:
@@ -111,7 +171,7 @@ def _stamp(seconds: float) -> str:
 
 def _message(record: logging.LogRecord) -> str:
     try:
-        return _text(record.getMessage())
+        return _middle_cut(_text(record.getMessage()))
     except Exception:  # noqa: BLE001 -- arguments that do not fit; what was meant is still worth reading
         return _text(record.msg)
 

@@ -95,7 +95,7 @@ async def test_a_larger_answer_is_a_trouble_of_its_own(short_dir: Path) -> None:
     async with answering(path, listing(PodResources("x" * 2**24, "default"))):
         error = await trouble(path)
     assert error.trouble is Trouble.TOO_LARGE
-    assert str(error).startswith("the kubelet's answer is larger than 16777216 bytes: ")
+    assert str(error).startswith("the kubelet's answer is larger than devplug accepts: ")
 
 
 async def test_a_refusal_by_the_rate_limit_is_told_from_a_large_answer(short_dir: Path) -> None:

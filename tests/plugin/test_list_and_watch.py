@@ -160,7 +160,7 @@ async def test_the_seventeenth_stream_is_refused_until_one_ends(short_dir: Path)
             assert ids(await anext(lists)) == ["a"]
         async with aclosing(plugin.lists()) as one_too_many:
             text = await refusal(anext(one_too_many))
-        assert text == "ResourceExhausted list-and-watch: 16 streams are open, which is the limit"
+        assert text == "ResourceExhausted 16 streams are open, which is the limit"
         await plugin.allocate(["a"])
         await streams[0].aclose()
         await until(lambda: len(plugin.service.streams.open) < 16)

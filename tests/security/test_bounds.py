@@ -6,9 +6,7 @@ import ast
 import asyncio
 import re
 import socket
-from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -16,49 +14,34 @@ import grpc
 import grpc.aio
 import pytest
 
-from devplug import ContainerResponse
 from devplug.daemon.commands import OUTPUT_LIMIT_BYTES
 from devplug.daemon.config.document import SIZE_LIMIT_BYTES
 from devplug.devices import DEVICE_ID_LIMIT_BYTES
 from devplug.errors import TEXT_LIMIT_BYTES
+from devplug.logs import LINE_LIMIT
 from devplug.metrics.catalogue import DEVICE_SERIES_LIMIT
-from devplug.plugin.list_streams import STREAM_LIMIT
 from devplug.plugin.service import PREFER_TIMEOUT_SECONDS
 from devplug.web.messages import Limits
 from devplug.wire import deviceplugin
 from devplug.wire.http2.flow_control import STRIKES_LIMIT
-from devplug.wire.limits import CALLS_AT_ONCE_LIMIT, CONNECTIONS_LIMIT, PLUGIN_RECEIVE_LIMIT_BYTES
+from devplug.wire.limits import (
+    CALLS_AT_ONCE_LIMIT,
+    CONNECTIONS_LIMIT,
+    ELEMENTS_LIMIT,
+    HELD_LIMIT_BYTES,
+    INLINE_ELEMENTS_LIMIT,
+    PLUGIN_RECEIVE_LIMIT_BYTES,
+    REQUEST_ELEMENTS_LIMIT,
+    STREAMS_LIMIT,
+)
 from devplug.wire.server_connection import SPEAK_SECONDS
-from devplug.wire.sockets import connected
-from tests.plugin.fakes import Listed, Steered, devices, served, waiting
+from tests.plugin.fakes import Listed, devices, served
 from tests.virtualtime import in_no_time, now
 from tests.waiting import until
 from tests.wire.fakes import open_descriptors, with_grpcio
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "threat-model.md").read_text()
-
-
-async def test_the_call_after_the_1024th_is_refused_and_the_others_are_answered(short_dir: Path) -> None:
-    go_on = asyncio.Event()
-    plugin = Steered(waiting(go_on))
-    plugin.allocate_timeout_seconds = 60
-    async with served(short_dir, plugin, devices("a")) as stage, asyncio.TaskGroup() as group:
-        calls: list[asyncio.Task[Sequence[ContainerResponse]]] = []
-
-        def are_taken() -> bool:
-            return stage.service.calls_in_flight == len(calls)
-
-        while len(calls) < CALLS_AT_ONCE_LIMIT:
-            calls += [group.create_task(stage.allocate(["a"])) for _ in range(128)]
-            await until(are_taken)
-        # On the same connection it would wait for its turn, as HTTP/2 has it.
-        async with connected(stage.path) as other:
-            told = await replace(stage, peer=other).refusal(["a"])
-        assert told == "ResourceExhausted too many calls at once"
-        go_on.set()
-        assert [len(await call) for call in calls] == [1] * CALLS_AT_ONCE_LIMIT
-        assert len(await stage.allocate(["a"])) == 1
 
 
 @with_grpcio
@@ -113,9 +96,14 @@ def rows() -> list[list[str]]:
 
 USUAL: Final = Limits()
 NUMBERS: Final = {
-    "calls and streams at once, of one plugin": CALLS_AT_ONCE_LIMIT,
-    "ListAndWatch streams of one plugin": STREAM_LIMIT,
+    "calls at once, of one plugin": CALLS_AT_ONCE_LIMIT,
+    "ListAndWatch streams of one plugin": STREAMS_LIMIT,
     "a request": PLUGIN_RECEIVE_LIMIT_BYTES // 2**20,
+    "requests that the servers of a process hold": HELD_LIMIT_BYTES // 2**20,
+    "elements of a request: fields, and numbers of a packed field": REQUEST_ELEMENTS_LIMIT,
+    "elements of an answer: PodResources, a list of devices, a driver's answers": ELEMENTS_LIMIT,
+    "elements that are decoded on the event loop": INLINE_ELEMENTS_LIMIT,
+    "a log line": LINE_LIMIT,
     "connections to a plugin's socket": CONNECTIONS_LIMIT,
     "how long a connection may take to speak HTTP/2": SPEAK_SECONDS,
     "resets, pings, settings and empty frames of a connection": STRIKES_LIMIT,

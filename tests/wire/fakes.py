@@ -28,7 +28,7 @@ Containers = Sequence[tuple[str, ...]]
 LIST = (AdvertisedDevice("a", "Healthy", (0,)),)
 
 
-def refuse(_: bytes) -> Sequence[ContainerResponse]:
+def refuse(_: bytes, __: int) -> Sequence[ContainerResponse]:
     raise MalformedMessageError("Answer")
 
 

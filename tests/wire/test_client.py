@@ -169,9 +169,7 @@ async def test_a_cancelled_call_is_a_cancellation(short_dir: Path) -> None:
 
 async def test_an_answer_that_cannot_be_decoded_is_an_error(short_dir: Path) -> None:
     async with served(short_dir / "p.sock", Plugin()) as peer:
-        other = replace(
-            deviceplugin.ALLOCATE, response=replace(deviceplugin.ALLOCATE.response, decode=refuse)
-        )
+        other = replace(deviceplugin.ALLOCATE, response=replace(deviceplugin.ALLOCATE.response, read=refuse))
         with pytest.raises(RemoteError) as caught:
             await peer.call(other, [("a",)])
         assert str(caught.value) == (

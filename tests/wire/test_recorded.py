@@ -17,7 +17,7 @@ from devplug.wire.statuses import STATUSES
 from tests.wire.http2.made import HEADERS, frame, frames_in
 from tests.wire.recordings import NAMES, Conversation, Recorded, conversations, streams, whole_frames
 
-BYTES: Codec[bytes] = Codec("bytes", lambda content: content, lambda content: content)
+BYTES: Codec[bytes] = Codec("bytes", lambda content: content, lambda content, _: content)
 CONVERSATIONS = {
     f"{name}-{number}": one for name in NAMES for number, one in enumerate(conversations(name), 1)
 }

@@ -56,7 +56,7 @@ PAUSE_SECONDS: Final = 0.005
 IDS: Final = [f"d{number}" for number in range(8)]
 LIMIT: Final = 16
 ANSWER_SECONDS: Final = 2.0
-REFUSAL: Final = "ResourceExhausted: list-and-watch: 16 streams are open, which is the limit"
+REFUSAL: Final = "ResourceExhausted: 16 streams are open, which is the limit"
 OPENS_OF_A_ROUND: Final = 100
 WARM_UP: Final = 20
 """Rounds until the C library has the memory that it keeps."""

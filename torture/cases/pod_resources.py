@@ -73,7 +73,7 @@ RAW_LIST: Final[Method[None, bytes]] = Method(
     LIST.service,
     LIST.name,
     LIST.request,
-    Codec(LIST.response.message, bytes, bytes),
+    Codec(LIST.response.message, bytes, lambda content, _: bytes(content)),
 )
 
 

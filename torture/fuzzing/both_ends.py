@@ -44,7 +44,7 @@ SERVED_SECONDS: Final = 10.0
 TEXT_LIMIT_BYTES: Final = 200
 """Longest text that a plugin's refusal may have: it ends in a pod's status."""
 
-_BYTES: Final[Codec[bytes]] = Codec("bytes", lambda content: content, lambda content: content)
+_BYTES: Final[Codec[bytes]] = Codec("bytes", lambda content: content, lambda content, _: content)
 _DEVICE: Final = r'device "[^"]*(\\"[^"]*)*"'
 _LEAKS: Final = re.compile(r"Traceback|Error\(|Exception|\.py\b|object at 0x|site-packages")
 
@@ -150,9 +150,7 @@ def _of(call: str, *rows: Row) -> tuple[Row, ...]:
 
 ANSWERS: Final[Mapping[Method[Any, Any], tuple[Row, ...]]] = {
     deviceplugin.GET_OPTIONS: (),
-    deviceplugin.LIST_AND_WATCH: (
-        Row("ResourceExhausted", "list-and-watch: 16 streams are open, which is the limit"),
-    ),
+    deviceplugin.LIST_AND_WATCH: (Row("ResourceExhausted", "16 streams are open, which is the limit"),),
     deviceplugin.ALLOCATE: _of(
         "allocate",
         *_ABOUT_IDS,

@@ -59,7 +59,7 @@ _END_HEADERS: Final = 4
 _FRAME_LIMIT_BYTES: Final = 16384
 """The frame size that every server takes (RFC 9113, SETTINGS_MAX_FRAME_SIZE)."""
 
-_BYTES: Final[Codec[bytes]] = Codec("bytes", lambda content: content, lambda content: content)
+_BYTES: Final[Codec[bytes]] = Codec("bytes", lambda content: content, lambda content, _: content)
 
 UNKNOWN_METHODS: Final[Sequence[Method[bytes, bytes]]] = (
     Method(ALLOCATE.service, "DevplugVerifyNoSuchCall", _BYTES, _BYTES),

@@ -91,7 +91,7 @@ async def ask(
             if with_allocatable and is_v1:
                 allocatable = await _allocatable(peer, timeout_seconds)
     except RemoteError as error:
-        raise _unanswered(error, socket, receive_limit_bytes) from error
+        raise _unanswered(error, socket) from error
     if socket_identity(socket) != kubelet:
         raise UnansweredError(Trouble.REPLACED, f"{socket} was replaced while its kubelet was asked")
     return Answer(pods, kubelet, is_v1, allocatable)
@@ -108,7 +108,7 @@ async def ask_allocatable(socket: Path, *, timeout_seconds: float) -> Allocatabl
         async with connected(socket, receive_limit_bytes=MONITOR_RECEIVE_LIMIT_BYTES) as peer:
             return await _allocatable(peer, timeout_seconds)
     except RemoteError as error:
-        raise _unanswered(error, socket, MONITOR_RECEIVE_LIMIT_BYTES) from error
+        raise _unanswered(error, socket) from error
 
 
 def _unseen(socket: Path) -> UnansweredError:
@@ -145,16 +145,16 @@ _TROUBLE_OF_STATUS: Final = {
 }
 
 
-def _unanswered(error: RemoteError, socket: Path, limit_bytes: int) -> UnansweredError:
+def _unanswered(error: RemoteError, socket: Path) -> UnansweredError:
     trouble = _TROUBLE_OF_STATUS.get(error.status, Trouble.OTHER)
     # Both have one status; the kubelet's own refusal says `rejected by rate limit`.
-    if trouble is Trouble.RATE_LIMITED and "larger than max" in error.text:
+    if trouble is Trouble.RATE_LIMITED and ("larger than max" in error.text or "too large" in error.text):
         trouble = Trouble.TOO_LARGE
     texts = {
         Trouble.UNREACHABLE: f"no kubelet answers at {socket}: {error.text}",
         Trouble.TIMED_OUT: f"the kubelet at {socket} did not answer in time",
         Trouble.RATE_LIMITED: f"monitors ask the kubelet too often: {error.text}",
-        Trouble.TOO_LARGE: f"the kubelet's answer is larger than {limit_bytes} bytes: {error.text}",
+        Trouble.TOO_LARGE: f"the kubelet's answer is larger than devplug accepts: {error.text}",
         Trouble.UNSERVED: f"the kubelet at {socket} serves neither PodResources v1 nor v1alpha1",
     }
     return UnansweredError(trouble, texts.get(trouble, str(error)))

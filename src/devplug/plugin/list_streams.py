@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
 
-from devplug.errors import LimitError
 from devplug.linux.notifier import Notifier, within
 from devplug.plugin.inventory import in_turns
 from devplug.plugin.snapshot import ListPace, Urgency, slices, urgency_of
@@ -23,12 +22,10 @@ if TYPE_CHECKING:
     from devplug.plugin.inventory import Inventory
     from devplug.plugin.snapshot import Slices, Snapshot
 
-__all__ = ["STREAM_LIMIT", "ListStreams", "SentLists"]
+__all__ = ["ListStreams", "SentLists"]
 
 TAKEN_SECONDS: Final = 0.1
 """How long a kubelet may take to apply a list that was sent to it: it syncs a file after each."""
-
-STREAM_LIMIT: Final = 16
 
 FORGET_SECONDS: Final = 60.0
 """How long after a device left the list an Allocate for it may still arrive."""
@@ -130,8 +127,6 @@ class ListStreams:
 
         The same list is not sent twice in a row, unless `Inventory.repeat` asks for it.
         """
-        if len(self.open) >= STREAM_LIMIT:
-            raise LimitError(f"list-and-watch: {STREAM_LIMIT} streams are open, which is the limit")
         self.opened += 1
         number = self.opened
         self.open.add(number)

@@ -59,12 +59,21 @@ def check_containers(containers: Sequence[tuple[str, ...]]) -> None:
     """Raise `AllocationError` for a request that can never work."""
     if not containers:
         raise InvalidRequestError("no container requests")
+    if len(containers) > DEVICES_PER_CALL_LIMIT:
+        raise LimitError(f"{len(containers)} containers ask; at most {DEVICES_PER_CALL_LIMIT} in one call")
     if (asked := sum(map(len, containers))) > DEVICES_PER_CALL_LIMIT:
         raise LimitError(f"{asked} devices are asked for; at most {DEVICES_PER_CALL_LIMIT} in one call")
     for number, device_ids in enumerate(containers):
         if not device_ids:
             raise InvalidRequestError(f"container {number} asks for no devices")
     _check_ids(chain.from_iterable(containers))
+
+
+def _check_preferences(requests: Sequence[PreferenceRequest]) -> None:
+    """Raise `LimitError` for a request that no kubelet sends: it names the devices of a node, once."""
+    asked = sum(max(1, len(request.available)) for request in requests)
+    if asked > DEVICES_PER_CALL_LIMIT:
+        raise LimitError(f"{asked} devices are available; at most {DEVICES_PER_CALL_LIMIT} in one call")
 
 
 def _check_ids(device_ids: Iterable[str]) -> None:
@@ -230,6 +239,7 @@ class PluginService:
     async def _preferred(self, requests: Sequence[PreferenceRequest]) -> list[tuple[str, ...]]:
         if not self._options.preferred_allocation_available:
             raise NotOfferedError("this plugin does not announce preferred allocation")
+        _check_preferences(requests)
         for number, request in enumerate(requests):
             if request.size < 0:
                 raise InvalidRequestError(f"container {number} asks for {request.size} devices")

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import aclosing, asynccontextmanager
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 from urllib.parse import quote
 
 from msgspec import Struct
 
 from devplug.errors import RemoteError
-from devplug.wire.codecs import MalformedMessageError
-from devplug.wire.limits import KUBELET_RECEIVE_LIMIT_BYTES
+from devplug.wire.codecs import MalformedMessageError, MessageTooLargeError
+from devplug.wire.decoding import decoded
+from devplug.wire.limits import ELEMENTS_LIMIT, KUBELET_RECEIVE_LIMIT_BYTES
 from devplug.wire.statuses import RpcError
 from devplug.wire.transport import client_transport
 
@@ -74,8 +75,9 @@ class _ChannelPeer(Struct, frozen=True):
         """Call as `Peer` says."""
         content = method.request.encode(request)
         try:
-            return method.response.decode(await self._channel.call(method.path, content, timeout_seconds))
-        except (RpcError, MalformedMessageError) as error:
+            answer = await self._channel.call(method.path, content, timeout_seconds)
+            return await decoded(method.response, answer, ELEMENTS_LIMIT)
+        except _FAILURES as error:
             failure = _remote_error(error, method)
         # Not where it was caught: the transport's error, as its context, would hold the connection with it.
         raise failure
@@ -89,8 +91,8 @@ class _ChannelPeer(Struct, frozen=True):
         try:
             async with aclosing(self._channel.stream(method.path, method.request.encode(request))) as answers:
                 async for answer in answers:
-                    yield method.response.decode(answer)
-        except (RpcError, MalformedMessageError) as error:
+                    yield await decoded(method.response, answer, ELEMENTS_LIMIT)
+        except _FAILURES as error:
             failure = _remote_error(error, method)
         else:
             return
@@ -101,7 +103,10 @@ class _ChannelPeer(Struct, frozen=True):
         await self._channel.lost()
 
 
-def _remote_error(error: RpcError | MalformedMessageError, method: Method[Request, Response]) -> RemoteError:
+_FAILURES: Final = (RpcError, MalformedMessageError, MessageTooLargeError)
+
+
+def _remote_error(error: Exception, method: Method[Request, Response]) -> RemoteError:
     if isinstance(error, RpcError):
         text = error.text
         if error.status == "DeadlineExceeded" and "Deadline Exceeded" in text:
@@ -109,6 +114,8 @@ def _remote_error(error: RpcError | MalformedMessageError, method: Method[Reques
         # In the words of either transport; where they change, a call counts as sent, which is the safe side.
         is_unsent = text.startswith(("connection error:", "failed to connect to all addresses"))
         return RemoteError(error.status, text, is_unsent=is_unsent)
+    if isinstance(error, MessageTooLargeError):
+        return RemoteError("ResourceExhausted", f"the answer to {method.name} is too large: {error}")
     return RemoteError("Internal", f"cannot decode the answer to {method.name}: {error}")
 
 

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from devplug.errors import DevplugError
 from devplug.wire import protobuf
+from devplug.wire.limits import ELEMENTS_LIMIT
 from devplug.wire.protobuf import Field, Kind, Layout
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ __all__ = [
     "Codec",
     "Encoded",
     "MalformedMessageError",
+    "MessageTooLargeError",
     "codec",
     "empty_codec",
     "flag",
@@ -37,6 +39,13 @@ __all__ = [
 Value = TypeVar("Value")
 
 
+class MessageTooLargeError(DevplugError):
+    """A message with more elements than its reader accepts."""
+
+    def __init__(self, message: str, limit: int) -> None:
+        super().__init__(f"{message} has more than {limit} elements, which is the limit")
+
+
 class MalformedMessageError(DevplugError):
     """The bytes are not a message of this type; the text has nothing of their content."""
 
@@ -50,8 +59,22 @@ class Codec(Struct, Generic[Value], frozen=True):
 
     message: str
     encode: Callable[[Value], bytes]
-    decode: Callable[[bytes], Value]
-    """Raises `MalformedMessageError` for bytes that are not this message."""
+    read: Callable[[bytes, int], Value]
+    """Takes the bytes and the most elements."""
+
+    def decode(self, content: bytes, elements: int = ELEMENTS_LIMIT) -> Value:
+        """Return the value of a message with at most so many elements.
+
+        Raises `MalformedMessageError` and `MessageTooLargeError`.
+        """
+        try:
+            return self.read(content, elements)
+        except protobuf.MalformedError as error:
+            raise MalformedMessageError(self.message) from error
+        except protobuf.TooManyElementsError:
+            failure = MessageTooLargeError(self.message, elements)
+        # Not where it was caught: its traceback would keep all that was read.
+        raise failure
 
 
 class Encoded(Struct, frozen=True):
@@ -63,18 +86,14 @@ class Encoded(Struct, frozen=True):
 def codec(
     layout: Layout[Value],
     encode: Callable[[Value], bytes] | None = None,
-    decode: Callable[[bytes], Value] | None = None,
+    read: Callable[[bytes, int], Value] | None = None,
 ) -> Codec[Value]:
-    """Make the codec of a layout; `encode` and `decode` are faster functions with the same results."""
-    read = decode or partial(protobuf.decode, layout)
-
-    def checked(content: bytes) -> Value:
-        try:
-            return read(content)
-        except protobuf.MalformedError as error:
-            raise MalformedMessageError(layout.name) from error
-
-    return Codec(layout.name, encode or partial(protobuf.encode, layout), checked)
+    """Make the codec of a layout; `encode` and `read` are faster functions with the same results."""
+    return Codec(
+        layout.name,
+        encode or partial(protobuf.encode, layout),
+        read or partial(protobuf.decode, layout),
+    )
 
 
 def empty_codec(name: str) -> Codec[None]:

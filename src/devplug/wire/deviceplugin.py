@@ -144,7 +144,7 @@ def _encode_list(devices: Iterable[AdvertisedDevice]) -> bytes:
     return b"".join(list_pieces(devices))
 
 
-def _decode_list(content: bytes) -> Sequence[AdvertisedDevice]:
+def _decode_list(content: bytes, elements: int) -> Sequence[AdvertisedDevice]:
     """Read a list as `protobuf.decode` does, but faster, for the same reason.
 
     What follows the ID is read once for all devices that share it. That holds where it has no other ID in it.
@@ -152,7 +152,7 @@ def _decode_list(content: bytes) -> Sequence[AdvertisedDevice]:
     rests: dict[bytes, tuple[str, tuple[int, ...] | None]] = {}
     devices: list[AdvertisedDevice] = []
     start, end = 0, len(content)
-    while start + 4 <= end:
+    while start + 4 <= end and len(devices) <= elements:
         size, id_size = content[start + 1], content[start + 3]
         stop = start + 2 + size
         id_stop = start + 4 + id_size
@@ -171,7 +171,7 @@ def _decode_list(content: bytes) -> Sequence[AdvertisedDevice]:
         except UnicodeDecodeError as error:
             raise protobuf.MalformedError(str(error)) from error
         start = stop
-    return (*devices, *protobuf.decode(_LIST, content[start:]))
+    return (*devices, *protobuf.decode(_LIST, content[start:], elements - len(devices)))
 
 
 DEVICE_LIST: Final[Codec[Sequence[AdvertisedDevice]]] = codec(_LIST, _encode_list, _decode_list)

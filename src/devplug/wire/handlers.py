@@ -11,7 +11,8 @@ from msgspec import Struct
 
 from devplug.errors import AnswerTooLargeError, IncidentError, KubeletError, RemoteError, one_line
 from devplug.wire.codecs import Encoded
-from devplug.wire.limits import CONNECTIONS_LIMIT
+from devplug.wire.decoding import decoded
+from devplug.wire.limits import CONNECTIONS_LIMIT, REQUEST_ELEMENTS_LIMIT
 from devplug.wire.statuses import STATUS_OF_ERROR, STATUSES, RpcError
 
 if TYPE_CHECKING:
@@ -90,7 +91,8 @@ class Handlers:
         """Answer a call with one answer; raises `RpcError`, and nothing else but a cancellation."""
         method = binding.method
         try:
-            value = method.request.decode(request)
+            value = await decoded(method.request, request, REQUEST_ELEMENTS_LIMIT)
+            del request
             if self.admit_call is not None:
                 self.admit_call()
             return self._encoded(method, await binding.handler(value))
@@ -103,7 +105,8 @@ class Handlers:
         """Yield the answers of a stream; raises as `answer`. Closing it closes the handler's."""
         method = binding.method
         try:
-            handled = binding.handler(method.request.decode(request))
+            handled = binding.handler(await decoded(method.request, request, REQUEST_ELEMENTS_LIMIT))
+            del request
             if hasattr(handled, "aclose"):
                 async with aclosing(handled):
                     async for response in handled:

@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
 from msgspec import Struct
 
+from devplug.wire.limits import ELEMENTS_LIMIT
 from devplug.wire.wireformat import (
     LENGTH,
     VARINT,
+    Bounds,
     MalformedError,
+    TooManyElementsError,
     read_span,
     read_tag,
     read_varint,
@@ -27,7 +30,7 @@ from devplug.wire.wireformat import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["Field", "Kind", "Layout", "MalformedError", "decode", "encode"]
+__all__ = ["Field", "Kind", "Layout", "MalformedError", "TooManyElementsError", "decode", "encode"]
 
 Value = TypeVar("Value")
 
@@ -191,16 +194,20 @@ def _number(kind: Kind, number: int) -> bytes:
 
 # ── bytes → value ─────────────────────────────────────────────────────────────────────────────────
 
-_Reader: TypeAlias = "Callable[[bytes, int, int, Any, int], tuple[Any, int]]"
-"""Takes the bytes, where to begin, where to end, what the slot holds and the depth that is left; returns
-what the slot holds then and where the field ends. It may raise IndexError, which `decode` catches.
+_Reader: TypeAlias = "Callable[[bytes, int, int, Any, Bounds], tuple[Any, int]]"
+"""Takes the bytes, the start, the end, what the slot holds and the bounds that are left; returns what the
+slot holds then and where the field ends. It may raise IndexError, which `decode` catches.
 """
 
 
-def decode(layout: Layout[Value], content: bytes) -> Value:
-    """Return the value that bytes are; raises `MalformedError`."""
+def decode(layout: Layout[Value], content: bytes, elements: int = ELEMENTS_LIMIT) -> Value:
+    """Return the value of a message with at most so many elements.
+
+    Raises `MalformedError` and `TooManyElementsError`.
+    """
+    bounds = Bounds(DEPTH_LIMIT, elements)
     try:
-        return _built(layout, _read(layout, content, 0, len(content), layout.empty(), DEPTH_LIMIT))
+        return _built(layout, _read(layout, content, 0, len(content), layout.empty(), bounds))
     except (IndexError, UnicodeDecodeError) as error:
         raise MalformedError(str(error)) from error
 
@@ -214,22 +221,27 @@ def _built(layout: Layout[Value], slots: list[Any]) -> Value:
 
 
 def _read(
-    layout: Layout[Any], content: bytes, start: int, end: int, slots: list[Any], depth: int
+    layout: Layout[Any], content: bytes, start: int, end: int, slots: list[Any], bounds: Bounds
 ) -> list[Any]:
     """Read fields into slots that may hold some already."""
-    if not depth:
+    if not bounds.depth:
         raise MalformedError("too deep")
+    bounds.depth -= 1
     while start < end:
+        bounds.elements -= 1
+        if bounds.elements < 0:
+            raise TooManyElementsError
         tag = content[start]
         start += 1
         if tag >= 0x80:
             tag, start = read_tag(content, start - 1)
         found = layout.readers.get(tag)
         if found is None:
-            start = skipped(content, start, end, tag, depth)
+            start = skipped(content, start, end, tag, bounds)
         else:
             index, read = found
-            slots[index], start = read(content, start, end, slots[index], depth)
+            slots[index], start = read(content, start, end, slots[index], bounds)
+    bounds.depth += 1
     if start > end:
         raise MalformedError("cut off")
     return slots
@@ -253,24 +265,26 @@ def _readers(field: Field) -> dict[int, _Reader]:
     return {with_length: _read_one_text if field.is_repeated else _read_text}
 
 
-def _read_text(content: bytes, start: int, end: int, _: object, __: int) -> tuple[str, int]:
+def _read_text(content: bytes, start: int, end: int, _: object, __: Bounds) -> tuple[str, int]:
     start, stop = read_span(content, start, end)
     return content[start:stop].decode(), stop
 
 
-def _read_one_text(content: bytes, start: int, end: int, texts: list[str], _: int) -> tuple[list[str], int]:
+def _read_one_text(
+    content: bytes, start: int, end: int, texts: list[str], _: Bounds
+) -> tuple[list[str], int]:
     start, stop = read_span(content, start, end)
     texts.append(content[start:stop].decode())
     return texts, stop
 
 
-def _read_number(kind: Kind, content: bytes, start: int, _end: int, _: object, __: int) -> tuple[int, int]:
+def _read_number(kind: Kind, content: bytes, start: int, _end: int, _: object, __: Bounds) -> tuple[int, int]:
     number, start = read_varint(content, start)
     return _as(kind, number), start
 
 
 def _read_one_number(
-    kind: Kind, content: bytes, start: int, _end: int, numbers: list[int], _: int
+    kind: Kind, content: bytes, start: int, _end: int, numbers: list[int], _: Bounds
 ) -> tuple[list[int], int]:
     number, start = read_varint(content, start)
     numbers.append(_as(kind, number))
@@ -278,10 +292,11 @@ def _read_one_number(
 
 
 def _read_numbers(
-    kind: Kind, content: bytes, start: int, end: int, numbers: list[int], _: int
+    kind: Kind, content: bytes, start: int, end: int, numbers: list[int], bounds: Bounds
 ) -> tuple[list[int], int]:
     start, stop = read_span(content, start, end)
     while start < stop:
+        bounds.spend()
         number, start = read_varint(content, start)
         numbers.append(_as(kind, number))
     if start > stop:
@@ -290,25 +305,25 @@ def _read_numbers(
 
 
 def _read_message(
-    layout: Layout[Any], content: bytes, start: int, end: int, slots: list[Any] | None, depth: int
+    layout: Layout[Any], content: bytes, start: int, end: int, slots: list[Any] | None, bounds: Bounds
 ) -> tuple[list[Any], int]:
     start, stop = read_span(content, start, end)
-    return _read(layout, content, start, stop, slots or layout.empty(), depth - 1), stop
+    return _read(layout, content, start, stop, slots or layout.empty(), bounds), stop
 
 
 def _read_one_message(
-    layout: Layout[Any], content: bytes, start: int, end: int, messages: list[Any], depth: int
+    layout: Layout[Any], content: bytes, start: int, end: int, messages: list[Any], bounds: Bounds
 ) -> tuple[list[Any], int]:
     start, stop = read_span(content, start, end)
-    messages.append(_built(layout, _read(layout, content, start, stop, layout.empty(), depth - 1)))
+    messages.append(_built(layout, _read(layout, content, start, stop, layout.empty(), bounds)))
     return messages, stop
 
 
 def _read_pair(
-    content: bytes, start: int, end: int, pairs: dict[str, str], depth: int
+    content: bytes, start: int, end: int, pairs: dict[str, str], bounds: Bounds
 ) -> tuple[dict[str, str], int]:
     start, stop = read_span(content, start, end)
-    key, text = _built(_ENTRY, _read(_ENTRY, content, start, stop, _ENTRY.empty(), depth - 1))
+    key, text = _built(_ENTRY, _read(_ENTRY, content, start, stop, _ENTRY.empty(), bounds))
     pairs[key] = text
     return pairs, stop
 

@@ -89,6 +89,7 @@ class MessageReader:
         if self._size < self._wanted:
             return []
         content = self._kept[0] if len(self._kept) == 1 else b"".join(self._kept)
+        self._kept = []  # else a large message is in memory three times
         found: list[bytes] = []
         start = 0
         while True:

@@ -10,23 +10,33 @@ from typing import TYPE_CHECKING, Final
 
 from devplug.errors import KubeletError
 from devplug.linux.notifier import within
+from devplug.linux.shares import Standing, first_to_go
 from devplug.linux.unix_sockets import may_call, peer_of
 from devplug.wire.http2.connection import Limits
-from devplug.wire.limits import CALLS_AT_ONCE_LIMIT
-from devplug.wire.server_connection import ServerConnection
+from devplug.wire.limits import CALLS_AT_ONCE_LIMIT, STREAMS_LIMIT
+from devplug.wire.server_connection import Call, ServerConnection
 from devplug.wire.socketfiles import bound_socket, discard, why_not
+from devplug.wire.statuses import RpcError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
+    from devplug.linux.unix_sockets import Peer
     from devplug.wire.handlers import Handlers
 
-__all__ = ["UnixServer", "least_missed", "start"]
+__all__ = ["UnixServer", "start"]
 
 logger = logging.getLogger(__name__)
 
+TOO_MANY_CALLS: Final = "too many calls at once"
+TOO_MANY_STREAMS: Final = f"{STREAMS_LIMIT} streams are open, which is the limit"
+
 ACCEPTING_TURNS: Final = 4
 """Turns of the loop from a connection that was accepted to its end, if it is refused."""
+
+_REFUSED_LIMIT: Final = 16
+"""How many refused users are logged, each once."""
 
 _LIMITS: Final = Limits(streams=CALLS_AT_ONCE_LIMIT)
 
@@ -50,14 +60,22 @@ class UnixServer:
 
     def __init__(self, handlers: Handlers) -> None:
         self._handlers = handlers
-        self._connections: dict[ServerConnection, None] = {}
-        """In the order of their coming."""
+        self._connections: dict[ServerConnection, Peer] = {}
+        """With the process at the other end, in the order of their coming."""
+        self._calls: dict[Call, ServerConnection] = {}
+        self._streams: dict[Call, ServerConnection] = {}
+        """The open calls, in the order of their coming."""
+        self._refused_users: set[int] = set()
         self._listening: asyncio.Server | None = None
         self._stack = AsyncExitStack()
         self._is_idle = asyncio.Event()
         self._is_idle.set()
         self._is_stopping = False
-        self.open_calls = 0
+
+    @property
+    def open_calls(self) -> int:
+        """How many calls and streams it serves now."""
+        return len(self._calls) + len(self._streams)
 
     async def listen(self, path: Path) -> None:
         """Take connections from now on."""
@@ -108,46 +126,58 @@ class UnixServer:
     # ── called by the connections ──
 
     def admit(self, connection: ServerConnection, transport: asyncio.Transport) -> bool:
-        """Let a new connection in, or say that it may not be."""
-        uid = peer_of(transport.get_extra_info("socket")).user
-        if self._is_stopping or not may_call(uid, os.geteuid()):
-            if not self._is_stopping:
-                logger.warning("a connection of another user was refused", extra={"uid": uid})
+        """Let a new connection in, or say that it may not be; close another one if there are too many."""
+        if self._is_stopping:
+            return False
+        peer = peer_of(transport.get_extra_info("socket"))
+        if not may_call(peer.user, os.geteuid()):
+            self._refuse_user(peer.user)
             return False
         if len(self._connections) >= self._handlers.connections_limit:
-            out = least_missed(tuple(self._connections))
-            if out is None:
-                logger.warning(
-                    "a connection was refused: too many are open",
-                    extra={"connections": len(self._connections)},
-                )
-                return False
+            standings = {
+                one: Standing(held_by, one.rank, number)
+                for number, (one, held_by) in enumerate(self._connections.items())
+            }
+            out = first_to_go(standings, peer)
             self._connections.pop(out)
             out.abort()
-        self._connections[connection] = None
+        self._connections[connection] = peer
         return True
+
+    def _refuse_user(self, user: int) -> None:
+        """Log a refused user, once: it may try again without end."""
+        if user not in self._refused_users and len(self._refused_users) < _REFUSED_LIMIT:
+            self._refused_users.add(user)
+            logger.warning("a connection of another user was refused", extra={"uid": user})
 
     def forget(self, connection: ServerConnection) -> None:
         """Note that a connection is gone."""
         self._connections.pop(connection, None)
 
-    def call_begun(self) -> bool:
-        """Count a call, unless there are too many."""
-        if self.open_calls >= CALLS_AT_ONCE_LIMIT:
-            return False
-        self.open_calls += 1
+    def call_begun(self, call: Call, connection: ServerConnection) -> None:
+        """Count a call; end another one if there are too many. Raises `RpcError` if none makes room."""
+        is_stream = call.binding.method.is_stream
+        held, limit = (self._streams, STREAMS_LIMIT) if is_stream else (self._calls, CALLS_AT_ONCE_LIMIT)
+        if len(held) >= limit:
+            out = _call_to_end(held, connection)
+            if held[out] is connection and out.reader is None:
+                # The connection of the new call has most itself, and all of them are being answered.
+                raise RpcError("ResourceExhausted", TOO_MANY_STREAMS if is_stream else TOO_MANY_CALLS)
+            held[out].end_call(out, TOO_MANY_STREAMS if is_stream else TOO_MANY_CALLS)
+        held[call] = connection
         self._is_idle.clear()
-        return True
 
-    def call_ended(self) -> None:
+    def call_ended(self, call: Call) -> None:
         """Count a call as over."""
-        self.open_calls -= 1
+        self._calls.pop(call, None)
+        self._streams.pop(call, None)
         if not self.open_calls:
             self._is_idle.set()
 
 
-def least_missed(connections: tuple[ServerConnection, ...]) -> ServerConnection | None:
-    """Return the connection to close for a new one: the oldest that has sent nothing, or has no call."""
-    silent = (one for one in connections if not one.http.has_settings)
-    idle = (one for one in connections if not one.calls)
-    return next(silent, None) or next(idle, None)
+def _call_to_end(held: Mapping[Call, ServerConnection], newcomer: ServerConnection) -> Call:
+    standings = {
+        call: Standing(connection, 0 if call.reader is not None else 1, number)
+        for number, (call, connection) in enumerate(held.items())
+    }
+    return first_to_go(standings, newcomer)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from devplug.wire.connection import SocketConnection
 from devplug.wire.http2.errors import ErrorCode
 from devplug.wire.http2.events import DataReceived, HeadersReceived, StreamEnded, StreamReset
+from devplug.wire.limits import HELD_LIMIT_BYTES
 from devplug.wire.rpc import (
     ANSWER_HEAD,
     OK_TRAILERS,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from devplug.wire.http2.connection import Limits
     from devplug.wire.rpc import Request
 
-__all__ = ["ConnectionOwner", "ServerConnection"]
+__all__ = ["Call", "ConnectionOwner", "ServerConnection"]
 
 logger = logging.getLogger(__name__)
 
@@ -60,17 +61,17 @@ class ConnectionOwner(Protocol):
     def forget(self, connection: ServerConnection) -> None:
         """Note that a connection is gone."""
 
-    def call_begun(self) -> bool:
-        """Count a call, unless there are too many."""
+    def call_begun(self, call: Call, connection: ServerConnection) -> None:
+        """Count a call; end another one if there are too many. Raises `RpcError` if none makes room."""
 
-    def call_ended(self) -> None:
+    def call_ended(self, call: Call) -> None:
         """Count a call as over."""
 
 
-class _Call:
+class Call:
     """One call that a connection has: waiting for its message, or being answered."""
 
-    __slots__ = ("binding", "deadline", "has_head", "id", "reader", "room", "task", "timer")
+    __slots__ = ("binding", "deadline", "has_head", "held_bytes", "id", "reader", "room", "task", "timer")
 
     def __init__(
         self, stream_id: int, binding: Binding, deadline: float | None, reader: MessageReader
@@ -80,11 +81,42 @@ class _Call:
         self.deadline = deadline
         self.reader: MessageReader | None = reader
         """Until the message is there."""
+        self.held_bytes = 0
+        """How much of its message is counted in `_HELD`."""
         self.timer: asyncio.TimerHandle | None = None
         self.task: asyncio.Task[None] | None = None
         self.room: asyncio.Future[None] | None = None
         """Set while the last answer has not gone out."""
         self.has_head = False
+
+
+class _HeldRequests:
+    """The bytes of requests that all servers of this process hold, and whose they are."""
+
+    def __init__(self) -> None:
+        self._bytes = 0
+        self._incomplete: dict[Call, ServerConnection] = {}
+
+    def count(self, call: Call, connection: ServerConnection, size: int) -> None:
+        """Set how much of its message a call holds; the incomplete calls with most make room."""
+        self._bytes += size - call.held_bytes
+        call.held_bytes = size
+        if call.reader is None:
+            self._incomplete.pop(call, None)
+        else:
+            self._incomplete[call] = connection
+        while self._bytes > HELD_LIMIT_BYTES:
+            largest = max(self._incomplete, key=lambda one: one.held_bytes, default=call)
+            self._incomplete.get(largest, connection).end_call(largest, "too many large messages at once")
+
+    def drop(self, call: Call) -> None:
+        """Forget a call."""
+        self._bytes -= call.held_bytes
+        call.held_bytes = 0
+        self._incomplete.pop(call, None)
+
+
+_HELD: Final = _HeldRequests()
 
 
 class ServerConnection(SocketConnection):
@@ -94,20 +126,18 @@ class ServerConnection(SocketConnection):
         self, owner: ConnectionOwner, handlers: Handlers, group: asyncio.TaskGroup, limits: Limits
     ) -> None:
         super().__init__(is_client=False, limits=limits)
-        self.calls: dict[int, _Call] = {}
+        self.calls: dict[int, Call] = {}
         self._owner = owner
         self._handlers = handlers
         self._group = group
-        self._held_bytes = 0
-        """How much of messages that are not complete is held."""
         self._idle_since = self._loop.time()
         self._block_since: float | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._is_leaving = False
-        self._begun: list[_Call] = []
+        self._begun: list[Call] = []
         """Calls whose heads have come since the loop called last."""
         self._starts_left = _STARTS_A_TURN
-        self._unstarted: deque[tuple[_Call, bytes]] = deque()
+        self._unstarted: deque[tuple[Call, bytes]] = deque()
         """Calls that have their message and wait for a turn of the loop; some may be over by then."""
         self._takers = {
             HeadersReceived: self._take_head,
@@ -148,6 +178,23 @@ class ServerConnection(SocketConnection):
         self._owner.forget(self)
         for call in tuple(self.calls.values()):
             self._drop(call)
+
+    @property
+    def rank(self) -> int:
+        """How much it would be missed: 0 without a complete call, 1 without any call, else 2.
+
+        A peer that keeps a connection for later calls has finished the earlier ones.
+        """
+        if not self.http.has_settings:
+            return 0
+        if not self.calls:
+            return 1
+        return 2 if any(call.reader is None for call in self.calls.values()) else 0
+
+    def end_call(self, call: Call, why: str) -> None:
+        """End a call to make room for others."""
+        self._refuse(call, "ResourceExhausted", why)
+        self.flush()
 
     def leave(self) -> None:
         """Take no more calls; the connection closes with the last one."""
@@ -205,12 +252,12 @@ class ServerConnection(SocketConnection):
         binding = self._handlers.find(request.path)
         if binding is None:
             raise RpcError("Unimplemented", self._handlers.not_served(request.path))
-        if not self._owner.call_begun():
-            raise RpcError("ResourceExhausted", "too many calls at once")
         seconds = request.timeout_seconds
         deadline = None if seconds is None else self._loop.time() + seconds
         reader = MessageReader(self._handlers.receive_limit_bytes, request.encoding)
-        call = self.calls[stream_id] = _Call(stream_id, binding, deadline, reader)
+        call = Call(stream_id, binding, deadline, reader)
+        self._owner.call_begun(call, self)
+        self.calls[stream_id] = call
         self._begun.append(call)
 
     def _limit_waiting(self) -> None:
@@ -222,7 +269,7 @@ class ServerConnection(SocketConnection):
                 call.timer = self._loop.call_at(due, self._late, call)
         self._begun.clear()
 
-    def _late(self, call: _Call) -> None:
+    def _late(self, call: Call) -> None:
         self._refuse(call, "DeadlineExceeded", "the message did not come in time")
         self.flush()
 
@@ -232,17 +279,17 @@ class ServerConnection(SocketConnection):
         call = self.calls.get(event.stream_id)
         if call is None or call.reader is None:
             return
-        held = call.reader.held_bytes
         try:
             messages = call.reader.feed(event.content)
         except RpcError as error:
             self._refuse(call, error.status, error.text)
             return
-        self._held_bytes += call.reader.held_bytes - held
+        size = len(messages[0]) if messages else call.reader.held_bytes
         if messages:
+            self._stop_reading(call)
+        _HELD.count(call, self, size)
+        if messages and self.calls.get(call.id) is call:
             self._start(call, messages[0])
-        elif self._held_bytes > 2 * self._handlers.receive_limit_bytes:
-            self._refuse(call, "ResourceExhausted", "too many large messages at once")
 
     def _take_end(self, event: StreamEnded) -> None:
         call = self.calls.get(event.stream_id)
@@ -254,34 +301,32 @@ class ServerConnection(SocketConnection):
         if call is not None:
             self._drop(call)
 
-    def _refuse(self, call: _Call, status: str, text: str) -> None:
-        """End a call that has no task yet."""
-        self.http.end(call.id, trailers_only(status, text))
+    def _refuse(self, call: Call, status: str, text: str) -> None:
+        """End a call with an error."""
+        self.http.end(call.id, self._refusal(call, status, text))
         self._drop(call)
 
-    def _drop(self, call: _Call) -> None:
+    def _drop(self, call: Call) -> None:
         """Forget a call, and cancel its task if it has one."""
         if self.calls.pop(call.id, None) is None:
             return
         self._stop_reading(call)
-        self._owner.call_ended()
+        _HELD.drop(call)
+        self._owner.call_ended(call)
         if call.task is not None:
             call.task.cancel()
         self._idle_since = self._loop.time()
         self._close_if_done()
 
-    def _stop_reading(self, call: _Call) -> None:
-        if call.reader is not None:
-            self._held_bytes -= call.reader.held_bytes
-            call.reader = None
+    def _stop_reading(self, call: Call) -> None:
+        call.reader = None
         if call.timer is not None:
             call.timer.cancel()
             call.timer = None
 
     # ── calls, as they are answered ──
 
-    def _start(self, call: _Call, message: bytes) -> None:
-        self._stop_reading(call)
+    def _start(self, call: Call, message: bytes) -> None:
         if not self._starts_left:
             if not self._unstarted:
                 self._loop.call_soon(self._start_more)
@@ -300,7 +345,7 @@ class ServerConnection(SocketConnection):
         if self._unstarted:
             self._loop.call_soon(self._start_more)
 
-    async def _answer(self, call: _Call, message: bytes) -> None:
+    async def _answer(self, call: Call, message: bytes) -> None:
         try:
             if call.deadline is None:
                 end = await self._answered(call, message)
@@ -322,7 +367,7 @@ class ServerConnection(SocketConnection):
             self.flush()
             self._drop(call)
 
-    async def _answered(self, call: _Call, message: bytes) -> bytes:
+    async def _answered(self, call: Call, message: bytes) -> bytes:
         """Send all answers; return what ends them."""
         if not call.binding.method.is_stream:
             self._send(call, await self._handlers.answer(call.binding, message))
@@ -338,10 +383,10 @@ class ServerConnection(SocketConnection):
         self._send_head(call)
         return OK_TRAILERS
 
-    def _refusal(self, call: _Call, status: str, text: str) -> bytes:
+    def _refusal(self, call: Call, status: str, text: str) -> bytes:
         return (trailers if call.has_head else trailers_only)(status, text)
 
-    def _send(self, call: _Call, content: bytes) -> None:
+    def _send(self, call: Call, content: bytes) -> None:
         self._send_head(call)
         if len(content) <= _JOINED_BYTES:
             self.http.send_content(call.id, framed(content))
@@ -349,7 +394,7 @@ class ServerConnection(SocketConnection):
             self.http.send_content(call.id, message_head(content))
             self.http.send_content(call.id, content)
 
-    def _send_head(self, call: _Call) -> None:
+    def _send_head(self, call: Call) -> None:
         if not call.has_head:
             call.has_head = True
             self.http.send_head(call.id, ANSWER_HEAD)

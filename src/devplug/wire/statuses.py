@@ -19,7 +19,7 @@ from devplug.errors import (
     UnhealthyDeviceError,
     UnknownDeviceError,
 )
-from devplug.wire.codecs import MalformedMessageError
+from devplug.wire.codecs import MalformedMessageError, MessageTooLargeError
 from devplug.wire.http2.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ def status_of_http(code: int) -> str:
 
 STATUS_OF_ERROR: Final[tuple[tuple[type[DevplugError], str], ...]] = (
     (MalformedMessageError, "InvalidArgument"),
+    (MessageTooLargeError, "ResourceExhausted"),
     (InvalidRequestError, "InvalidArgument"),
     (ForbiddenPathError, "PermissionDenied"),
     (UnknownDeviceError, "NotFound"),

@@ -7,7 +7,18 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["LENGTH", "VARINT", "MalformedError", "read_span", "read_tag", "read_varint", "skipped", "varint"]
+__all__ = [
+    "LENGTH",
+    "VARINT",
+    "Bounds",
+    "MalformedError",
+    "TooManyElementsError",
+    "read_span",
+    "read_tag",
+    "read_varint",
+    "skipped",
+    "varint",
+]
 
 VARINT, FIXED64, LENGTH, START_GROUP, END_GROUP, FIXED32 = range(6)
 
@@ -16,6 +27,30 @@ _ONE_BYTE: Final = tuple(bytes([number]) for number in range(0x80))
 
 class MalformedError(ValueError):
     """Bytes that are no message of any layout, or not of this one."""
+
+
+class TooManyElementsError(ValueError):
+    """A message with more elements than the reader accepts."""
+
+
+class Bounds:
+    """The nesting and the number of elements that a message may still have.
+
+    Elements are fields, known or not, and the numbers of a packed field. A limit on bytes is not enough:
+    an element takes two bytes on the wire, and a hundred or more in memory.
+    """
+
+    __slots__ = ("depth", "elements")
+
+    def __init__(self, depth: int, elements: int) -> None:
+        self.depth = depth
+        self.elements = elements
+
+    def spend(self) -> None:
+        """Count one element; raises `TooManyElementsError`."""
+        self.elements -= 1
+        if self.elements < 0:
+            raise TooManyElementsError
 
 
 def varint(number: int) -> bytes:
@@ -67,7 +102,7 @@ def read_span(content: bytes, start: int, end: int) -> tuple[int, int]:
     return begin, stop
 
 
-def skipped(content: bytes, start: int, end: int, tag: int, depth: int) -> int:
+def skipped(content: bytes, start: int, end: int, tag: int, bounds: Bounds) -> int:
     """Return where an unknown field ends, the tag of which has been read."""
     groups: list[int] = []
     while True:
@@ -76,7 +111,7 @@ def skipped(content: bytes, start: int, end: int, tag: int, depth: int) -> int:
             raise MalformedError("a field without a number")
         if wire_type == START_GROUP:
             groups.append(number)
-            if len(groups) > depth:
+            if len(groups) > bounds.depth + 1:  # the message around it has taken its level
                 raise MalformedError("too deep")
         elif wire_type == END_GROUP:
             if not groups or groups.pop() != number:
@@ -87,6 +122,7 @@ def skipped(content: bytes, start: int, end: int, tag: int, depth: int) -> int:
             raise MalformedError("cut off")
         if not groups:
             return start
+        bounds.spend()
         tag, start = read_tag(content, start)
 
 

@@ -30,7 +30,9 @@ DIED = 7
 def decoding(method: Method[Any, Any], decode: Callable[[bytes, Codec[Any]], Any]) -> Method[Any, Any]:
     """Return the method with another way to decode requests."""
     right = method.request
-    return replace(method, request=Codec(right.message, right.encode, lambda content: decode(content, right)))
+    return replace(
+        method, request=Codec(right.message, right.encode, lambda content, _: decode(content, right))
+    )
 
 
 def redone(

@@ -23,10 +23,13 @@ from devplug.kubelet.gotext import go_quoted
 from devplug.sandbox.api.errors import StatusError, bad_request
 from devplug.sandbox.openapi.encoder import as_go_writes
 from devplug.sandbox.openapi.types import TYPES, Field, Form, Type, read_parts, type_of_kind
+from devplug.wire.limits import ELEMENTS_LIMIT
 from devplug.wire.wireformat import (
     LENGTH,
     VARINT,
+    Bounds,
     MalformedError,
+    TooManyElementsError,
     read_span,
     read_tag,
     read_varint,
@@ -105,6 +108,8 @@ def object_of_protobuf(body: bytes, api_version: str, kind: str) -> Object:
         raise bad_request(f"{message}: {fault}") from fault
     except (IndexError, MalformedError) as error:
         raise _malformed() from error
+    except TooManyElementsError as error:
+        raise _too_many() from error
     return as_go_writes(type_, {**read, **type_meta})
 
 
@@ -117,11 +122,17 @@ def _envelope(body: bytes) -> Object:
         raise bad_request(f"the envelope of the protobuf body cannot be read: {fault}") from fault
     except (IndexError, MalformedError) as error:
         raise _malformed() from error
+    except TooManyElementsError as error:
+        raise _too_many() from error
     if encoding := text(read, "contentEncoding"):
         raise bad_request(f"the content encoding {go_quoted(encoding)} is not supported; send it unencoded")
     if (content := text(read, "contentType")) not in {"", PROTOBUF_MEDIA_TYPE}:
         raise bad_request(f"the protobuf envelope has content of the type {go_quoted(content)}")
     return read
+
+
+def _too_many() -> StatusError:
+    return bad_request(f"the body of the request has more than {ELEMENTS_LIMIT} elements")
 
 
 def _malformed() -> StatusError:
@@ -133,15 +144,20 @@ class _FaultError(ValueError):
 
 
 class _Reader:
-    """One walk through the bytes of an object. Raises `_FaultError`, `MalformedError` and IndexError."""
+    """One walk through the bytes of an object. Raises `_FaultError`, `MalformedError` and IndexError.
+
+    Raises `TooManyElementsError`, too.
+    """
 
     def __init__(self, content: bytes, *, drops_unknown: bool = False) -> None:
         self._content = content
+        self._bounds = Bounds(_DEPTH_LIMIT, ELEMENTS_LIMIT)
         self._drops_unknown = drops_unknown
 
     def message(self, type_: Type, start: int, end: int, found: Object, path: str) -> Object:
         """Read the fields of a message into `found`, and return it; `path` leads to it."""
         while start < end:
+            self._bounds.spend()
             tag, start = read_tag(self._content, start)
             field = type_.parts.get(tag >> 3)
             if field is None:
@@ -168,6 +184,7 @@ class _Reader:
 
     def _packed(self, field: Field, start: int, stop: int, found: Object) -> None:
         while start < stop:
+            self._bounds.spend()
             number, start = read_varint(self._content, start)
             _put(field, found, _number(number, field.type))
         if start > stop:
@@ -194,7 +211,7 @@ class _Reader:
 
     def _skip(self, type_: Type, start: int, end: int, tag: int, path: str) -> int:
         """Return where an unknown field without content ends; raises `_FaultError` for one with content."""
-        stop = skipped(self._content, start, end, tag, _DEPTH_LIMIT)
+        stop = skipped(self._content, start, end, tag, self._bounds)
         is_empty = tag & 7 in {VARINT, LENGTH} and self._content[start:stop] == b"\0"
         if is_empty or self._drops_unknown:
             return stop
