@@ -89,9 +89,8 @@ async def _without_mutants(wanted: Sequence[Guard], tree: Path) -> str:
     )
     if not tests:
         return ""
-    code, words = await _run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests], tree
-    )
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
+    code, words = await _run(command, tree, LIMIT_SECONDS * len(tests))
     return f"with all guards in place, exit code {code}: {words}" if code else ""
 
 
@@ -139,7 +138,7 @@ def _command(caught_by: str) -> list[str]:
     raise ValueError(f"neither a test nor a case: {caught_by}")
 
 
-async def _run(command: Sequence[str], tree: Path) -> tuple[int, str]:
+async def _run(command: Sequence[str], tree: Path, limit: float = LIMIT_SECONDS) -> tuple[int, str]:
     child = await asyncio.create_subprocess_exec(
         *command,
         cwd=tree,
@@ -151,10 +150,10 @@ async def _run(command: Sequence[str], tree: Path) -> tuple[int, str]:
         start_new_session=True,
     )
     try:
-        async with asyncio.timeout(LIMIT_SECONDS):
+        async with asyncio.timeout(limit):
             output, _ = await child.communicate()
     except TimeoutError:
-        return TEST_FAILED, f"no end within {LIMIT_SECONDS} s"
+        return TEST_FAILED, f"no end within {limit:g} s"
     finally:
         if child.returncode is None:
             os.killpg(child.pid, 9)
