@@ -6,10 +6,12 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from devplug.cdi.spec import CdiOwner, CdiSpec
 from devplug.devices import ContainerResponse
+from devplug.driver.claim_log import Entry
 from devplug.driver.claim_spec import claim_spec, file_name
 from devplug.driver.claim_uses import ClaimUse, DeviceUse
 from devplug.driver.prepared_claims import PreparedClaims
@@ -152,3 +154,73 @@ async def test_a_folder_that_takes_no_file_is_explained(tmp_path: Path) -> None:
 
 def test_the_boot_has_a_name() -> None:
     assert boot_id() == boot_id() != ""
+
+
+# ── a CDI file that another program removes ──
+
+
+async def test_a_removed_cdi_file_is_restored_at_the_next_start(
+    tmp_path: Path, cdi: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    await published(store(tmp_path), "u1", "u2")
+    file = cdi / file_name(DRIVER, "u1")
+    content = file.read_bytes()
+    file.unlink()
+    again = store(tmp_path)
+    assert await known(again) == ["u1", "u2"]
+    assert file.read_bytes() == content
+    assert again.is_prepared(again.claims["u1"])
+    (warning,) = [one for one in caplog.records if "has removed the CDI file" in one.message]
+    assert vars(warning)["claim_uid"] == "u1"
+
+
+async def test_a_removed_cdi_file_of_an_earlier_boot_is_not_restored(tmp_path: Path, cdi: Path) -> None:
+    await published(store(tmp_path), "u1")
+    (cdi / file_name(DRIVER, "u1")).unlink()
+    again = store(tmp_path, "another boot")
+    assert await known(again) == ["u1"]
+    assert not again.is_prepared(again.claims["u1"])
+    assert list(cdi.iterdir()) == list((tmp_path / "plugin" / "cdi").iterdir()) == []
+
+
+async def test_a_claim_that_has_ended_leaves_no_copy(tmp_path: Path, cdi: Path) -> None:
+    claims = store(tmp_path)
+    await published(claims, "u1")
+    async with claims.locked():
+        claims.unpublish("u1")
+        assert claims.lost() == []
+        await claims.end("u1")
+    assert list(cdi.iterdir()) == list((tmp_path / "plugin" / "cdi").iterdir()) == []
+
+
+async def test_a_copy_that_the_state_does_not_know_is_removed(tmp_path: Path, cdi: Path) -> None:
+    """As after an earlier release of ours, which does not know copies, has ended the claim."""
+    await published(store(tmp_path), "u1", "u2")
+    for uid in ("u1", "u2"):
+        (cdi / file_name(DRIVER, uid)).unlink()
+    state = tmp_path / "plugin" / "prepared_claims.json"
+    other = msgspec.json.encode(Entry(ClaimUse("ns", "c", "u2", (DeviceUse("r", "b", SERIAL, "B"),))))
+    state.write_bytes(state.read_bytes() + b'{"ended":"u1"}\n' + other + b"\n")
+    assert await known(store(tmp_path)) == ["u2"]
+    assert list(cdi.iterdir()) == list((tmp_path / "plugin" / "cdi").iterdir()) == []
+
+
+async def test_a_file_of_an_earlier_release_gets_a_copy(tmp_path: Path, cdi: Path) -> None:
+    await published(store(tmp_path), "u1")
+    copies = tmp_path / "plugin" / "cdi"
+    (copies / file_name(DRIVER, "u1")).unlink()
+    await known(store(tmp_path))
+    (cdi / file_name(DRIVER, "u1")).unlink()
+    again = store(tmp_path)
+    await known(again)
+    assert again.is_prepared(again.claims["u1"])
+
+
+async def test_a_copy_that_cannot_be_written_is_an_error_that_names_the_folder(
+    tmp_path: Path, cdi: Path
+) -> None:
+    claims = store(tmp_path)
+    await known(claims)
+    (tmp_path / "plugin" / "cdi").touch()
+    with pytest.raises(KubeletError, match=r"cannot write .*/plugin/cdi: Not a directory"):
+        await published(claims, "u1")

@@ -174,6 +174,47 @@ async def test_a_file_that_cannot_be_refreshed_is_tried_again_and_told_of_once(
     assert [vars(one)["reason"] for one in told] == ["the device is on fire"]
 
 
+async def test_a_file_that_another_program_removes_is_restored(node: Node) -> None:
+    claim, other = node.claims.allocate("c", "a", pods=["p"]), node.claims.allocate("d", "b", pods=["q"])
+    driver = node.driver("a", "b")
+    async with serving(driver):
+        await prepared(node, claim)
+        await prepared(node, other)
+        for _ in range(2):
+            for path in node.cdi.iterdir():
+                path.unlink()
+            await until(lambda: len(node.cdi_names()) == 2)
+            assert paths(node, claim) == ["/dev/a"]
+        async with connected(node.socket()) as peer:
+            await peer.call(UNPREPARE["v1.DRAPlugin"], [claim])
+        assert node.cdi_names() == [f"k8s.{DRIVER}-claim-{other.uid}.yaml"]
+    assert node.resource.prepared == [("a",), ("b",)]
+
+
+async def test_a_restored_file_has_the_nodes_of_now(node: Node) -> None:
+    claim = node.claims.allocate("c", "a")
+    async with serving(node.driver("a")):
+        await prepared(node, claim)
+    (path,) = node.cdi.iterdir()
+    path.unlink()
+    node.resource.nodes["a"] = "/dev/other"
+    async with serving(node.driver("a")):
+        await until(lambda: path.exists() and paths(node, claim) == ["/dev/other"])
+
+
+async def test_a_removed_file_is_no_reason_to_prepare_a_claim_again(node: Node) -> None:
+    claim = node.claims.allocate("c", "a")
+    async with serving(node.driver("a")):
+        await prepared(node, claim)
+    (path,) = node.cdi.iterdir()
+    content = path.read_bytes()
+    path.unlink()
+    async with serving(node.driver("a")):
+        await prepared(node, claim)
+        assert path.read_bytes() == content
+    assert node.resource.prepared == [("a",)]
+
+
 # ── the rule ──
 
 

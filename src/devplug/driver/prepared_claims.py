@@ -4,7 +4,8 @@
    who comes after it knows what to release.
 2. A use is prepared if its CDI file is there and of this boot: after a reboot all has to be prepared again.
    So only the state file has to be on the disk, and the CDI file is whole at any time for who reads it.
-   Where both files say something, the CDI file counts.
+   Where both files say something, the CDI file counts. A copy of it lies beside the state file, from which it
+   is restored if another program removes it.
 3. Two instances of a driver share the files. Who works on a claim has the lock; who gets it reads what the
    other one wrote.
 """
@@ -16,7 +17,6 @@ import fcntl
 import logging
 import os
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -42,6 +42,8 @@ logger = logging.getLogger(__name__)
 
 STATE_NAME: Final = "prepared_claims.json"
 LOCK_NAME: Final = "prepared_claims.lock"
+COPIES_NAME: Final = "cdi"
+"""The folder with the copies of CDI files."""
 
 LOCK_AGAIN_SECONDS: Final = 0.02
 LOCK_PATIENCE_SECONDS: Final = 20.0
@@ -85,6 +87,11 @@ class PreparedClaims:
         self._log = ClaimLog(folder / STATE_NAME)
         self._is_first = True
         """Whether the CDI files were never looked at."""
+
+    @property
+    def cdi_files(self) -> str:
+        """A glob of the CDI files."""
+        return str(self._cdi_path("*"))
 
     def is_prepared(self, use: ClaimUse) -> bool:
         """Whether a claim is prepared in this boot of the machine."""
@@ -183,11 +190,51 @@ class PreparedClaims:
         else:
             content = file_text(spec, prepared).encode()
             name = file_name(self._driver, use.uid)
-            with explained(self._cdi_folder, "write"):
-                write = partial(write_locked, self._cdi_folder, name, _MARK, content, is_durable=False)
-                os.close(await asyncio.to_thread(write))
+            await asyncio.to_thread(self._write, name, content)
             self.claims[use.uid] = prepared
         return prepared
+
+    def lost(self) -> Sequence[str]:
+        """Return the UIDs of prepared claims whose CDI file another program has removed."""
+        return [
+            uid for uid in self.claims if not self._cdi_path(uid).exists() and self._copy_path(uid).exists()
+        ]
+
+    async def restore(self, uid: str) -> None:
+        """Restore the CDI file of a prepared claim if it was removed. Raises `KubeletError`."""
+        if (use := self.claims.get(uid)) is not None and uid in self.lost():
+            restored = await asyncio.to_thread(self._restored, use)
+            if restored is not None:
+                self.claims[uid] = restored
+                self.seen.pop(uid, None)  # its devices may have changed since
+
+    def _restored(self, use: ClaimUse) -> ClaimUse | None:
+        """Restore a CDI file from its copy; remove a copy that is of no use."""
+        copy = self._copy_path(use.uid)
+        content = _content_at(copy)
+        known = None if content is None else read_file(content)
+        if content is None or known is None or known.boot_id != self._boot_id or not known.uses_as(use):
+            copy.unlink(missing_ok=True)
+            return None
+        with explained(self._cdi_folder, "write"):
+            _write(self._cdi_folder, copy.name, content)
+        logger.warning(
+            "another program has removed the CDI file of a prepared claim; it is restored",
+            extra={"claim": str(use), "claim_uid": use.uid, "path": str(self._cdi_path(use.uid))},
+        )
+        return known
+
+    def _write(self, name: str, content: bytes) -> None:
+        with explained(self._cdi_folder, "write"):
+            _write(self._cdi_folder, name, content)
+        self._write_copy(name, content)
+
+    def _write_copy(self, name: str, content: bytes) -> None:
+        try:
+            _write(self._folder / COPIES_NAME, name, content)
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise KubeletError(f"cannot write {self._folder / COPIES_NAME}: {why}") from error
 
     def spec_of(self, uid: str) -> CdiSpec | None:
         """Return the spec in the file of a claim; None if it has none."""
@@ -197,6 +244,7 @@ class PreparedClaims:
     def unpublish(self, uid: str) -> None:
         """Make a use unprepared: no container can start with its devices any more. Raises `KubeletError`."""
         with explained(self._cdi_folder, "remove from"):
+            self._copy_path(uid).unlink(missing_ok=True)
             self._cdi_path(uid).unlink(missing_ok=True)
 
     async def end(self, uid: str) -> None:
@@ -220,6 +268,8 @@ class PreparedClaims:
         claims = self._kept()
         with explained(self._cdi_folder, "read"):
             claims.update(self._published())
+        if self._is_first:
+            self._restore_all(claims)
         self.claims = claims
         self._is_first = False
 
@@ -246,7 +296,21 @@ class PreparedClaims:
                 # Its paths may be those of other devices by now.
                 path.unlink(missing_ok=True)
                 use = replace(use, boot_id="")
+            elif content is not None and not self._copy_path(uid).exists():
+                self._write_copy(name, content)  # an earlier release of ours has prepared it
             yield uid, use
+
+    def _restore_all(self, claims: dict[str, ClaimUse]) -> None:
+        """Restore the CDI files that were removed while no driver ran."""
+        for name in _names(self._folder / COPIES_NAME):
+            path = self._folder / COPIES_NAME / name
+            use = claims.get(uid_of_file(self._driver, name) or "")
+            if is_remains(name):
+                _discard_remains(path)
+            elif use is None:
+                path.unlink(missing_ok=True)
+            elif not self._cdi_path(use.uid).exists() and (restored := self._restored(use)) is not None:
+                claims[use.uid] = restored
 
     def _kept(self) -> dict[str, ClaimUse]:
         """Return the uses in the state file; one that cannot be read is put aside."""
@@ -266,10 +330,17 @@ class PreparedClaims:
     def _cdi_path(self, uid: str) -> Path:
         return self._cdi_folder / file_name(self._driver, uid)
 
+    def _copy_path(self, uid: str) -> Path:
+        return self._folder / COPIES_NAME / file_name(self._driver, uid)
+
 
 def _has_file(driver: str, use: ClaimUse) -> bool:
     own = f"k8s.{driver}/claim="
     return any(name.startswith(own) for device in use.devices for name in device.cdi_names)
+
+
+def _write(folder: Path, name: str, content: bytes) -> None:
+    os.close(write_locked(folder, name, _MARK, content, is_durable=False))
 
 
 def _names(folder: Path) -> list[str]:

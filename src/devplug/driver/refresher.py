@@ -5,6 +5,8 @@ The kubelet has a claim prepared before a pod's first container starts, and not 
 that was plugged in again gets the paths of its new nodes there. One that is gone gets a path that leads
 nowhere: its old one may be another pod's device by now, and the container waits until its own is back. Of
 one that is sick it is not known whether it still has its nodes: it keeps its paths until it is well.
+
+A file that another program has removed is restored at once.
 """
 
 from __future__ import annotations
@@ -16,15 +18,17 @@ from devplug.driver.claim_spec import current_spec
 from devplug.driver.claim_uses import by_request
 from devplug.driver.claims import ClaimRefusedError
 from devplug.errors import DevplugError
+from devplug.linux.inotify import EventKind, shared_watcher
 from devplug.linux.notifier import within
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from devplug.devices import ContainerResponse
     from devplug.driver.claim_uses import ClaimUse, DeviceUse
     from devplug.driver.offer import DriverResource, Offer
     from devplug.driver.prepared_claims import PreparedClaims
+    from devplug.linux.inotify import FileEvent
 
 __all__ = ["Refresher"]
 
@@ -32,6 +36,9 @@ logger = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 10.0
 """How long until a file that could not be written is tried again."""
+
+LOOK_SECONDS: Final = 60.0
+"""How often files are looked for, as inotify may be used up."""
 
 
 class Refresher:
@@ -46,25 +53,42 @@ class Refresher:
 
     async def run(self) -> None:
         """Refresh the file of each claim whose devices have changed, and of all once after a start."""
-        while True:
-            change = self._offer.changed.next
-            is_current = True
-            for use in list(self._store.claims.values()):
-                now = self._offer.devices_of(one.name for one in use.devices)
-                is_changed = any(now) and now != self._store.seen.get(use.uid)
-                if is_changed and self._store.is_prepared(use):
-                    is_current &= await self._refresh(use.uid)
-            await within(None if is_current else RETRY_SECONDS, change.wait())
+        async with shared_watcher() as watcher:
+            with watcher.subscribe(lambda: None, self._look_again) as subscription:
+                while True:
+                    subscription.arm([self._store.cdi_files])
+                    change = self._offer.changed.next
+                    is_current = await self._refresh_all()
+                    await within(LOOK_SECONDS if is_current else RETRY_SECONDS, change.wait())
 
-    async def _refresh(self, uid: str) -> bool:
-        """Refresh one file; return whether it is as it should be."""
+    def _look_again(self, event: FileEvent) -> None:
+        if event.kind is not EventKind.APPEARED:
+            self._offer.changed.notify()
+
+    async def _refresh_all(self) -> bool:
+        """Restore and refresh all files; return whether they are as they should be."""
+        is_current = True
+        for uid in self._store.lost():
+            is_current &= await self._done(uid, self._store.restore)
+        for use in list(self._store.claims.values()):
+            now = self._offer.devices_of(one.name for one in use.devices)
+            is_changed = any(now) and now != self._store.seen.get(use.uid)
+            if is_changed and self._store.is_prepared(use):
+                is_current &= await self._done(use.uid, self._refresh)
+        return is_current
+
+    async def _refresh(self, uid: str) -> None:
+        use = self._store.claims.get(uid)
+        if use is not None and self._store.is_prepared(use):
+            now = self._offer.devices_of(one.name for one in use.devices)
+            await self._refresh_use(use)
+            self._store.seen[uid] = now
+
+    async def _done(self, uid: str, work: Callable[[str], Awaitable[None]]) -> bool:
+        """Work on one file; return whether it is as it should be."""
         try:
             async with self._store.alone(uid), self._store.locked():
-                use = self._store.claims.get(uid)
-                if use is not None and self._store.is_prepared(use):
-                    now = self._offer.devices_of(one.name for one in use.devices)
-                    await self._refresh_use(use)
-                    self._store.seen[uid] = now
+                await work(uid)
         except (DevplugError, TimeoutError) as error:
             if self._logged.get(uid) != str(error):
                 self._logged[uid] = str(error)

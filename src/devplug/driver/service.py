@@ -216,6 +216,7 @@ class ClaimService:
         found = await self._found(claim.namespace, claim.name, deadline)
         allocated = allocated_devices(found, claim, self._driver, self._node_name)
         async with self._store.locked():
+            await self._store.restore(claim.uid)
             old = self._store.claims.get(claim.uid)
             if old is not None and is_use_of(old, allocated) and self._store.is_prepared(old):
                 await self._check_new_pods(old, found, deadline)
