@@ -14,8 +14,8 @@ import pytest
 from devplug.devices import Device, Health
 from devplug.driver.device_names import device_name
 from devplug.driver.publisher import Publisher
-from devplug.k8s.client import Retries
-from tests.driver.apiserver import Cluster, cluster
+from devplug.k8s.client import NODES, Retries, connected
+from tests.driver.apiserver import NODE, Cluster, cluster
 from tests.driver.test_publisher import SERIAL, publishing
 from tests.virtualtime import BACKEND, now, passes
 from tests.waiting import until
@@ -146,6 +146,36 @@ async def test_each_of_several_short_outages_is_over_within_a_second(short_dir: 
             assert now() - back_at <= 1
             await until(lambda: not server.expired_watches)
             await passes(1)
+
+
+async def test_an_answer_over_another_connection_ends_the_wait_after_an_outage(short_dir: Path) -> None:
+    """As when the same driver reads a claim."""
+    async with cluster(short_dir) as server, publishing(server, retries=Retries()) as publisher:
+        publisher.offer({SERIAL: [A]})
+        await is_published(publisher, server, A)
+        await server.stop()
+        publisher.offer({SERIAL: [B]})
+        await passes(30 * MINUTES)
+        server.start()
+        back_at = now()
+        await passes(1)
+        async with connected(server.account) as another:
+            await another.get(NODES, NODE)
+        await is_published(publisher, server, B)
+        assert now() - back_at < 2.5
+
+
+async def test_an_answer_over_another_connection_ends_no_wait_after_a_refusal(short_dir: Path) -> None:
+    async with cluster(short_dir) as server, publishing(server, retries=Retries()) as publisher:
+        server.refuse = lambda method: (403, {}) if method == "POST" else None
+        publisher.offer({SERIAL: [A]})
+        await passes(30 * MINUTES)
+        before = server.calls.count("POST")
+        async with connected(server.account) as another:
+            for _ in range(30):
+                await another.get(NODES, NODE)
+                await passes(1)
+        assert server.calls.count("POST") - before <= 2
 
 
 @pytest.mark.parametrize("is_wiped", [False, True])

@@ -5,7 +5,6 @@ Nothing else asks the API server. How it is asked is `k8s.client`'s.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from contextlib import aclosing
 from types import MappingProxyType
@@ -15,7 +14,7 @@ from devplug.daemon.placement import claimed_twice
 from devplug.dra.versions import API_VERSIONS
 from devplug.errors import quoted
 from devplug.k8s.account import ACCOUNT_FOLDER, KUBECONFIG_VARIABLE, mounted_account
-from devplug.k8s.client import NODES, Retries, connected, device_classes
+from devplug.k8s.client import NODES, Retries, connected, device_classes, until_next_try
 from devplug.k8s.errors import ClusterError, NotThereError
 from devplug.k8s.objects import text, texts
 
@@ -82,7 +81,7 @@ async def label_changes(
             if str(error) != logged_error:
                 logged_error = str(error)
                 _log_error(node_name, logged_error, is_known=last is not None)
-            await asyncio.sleep(retries.wait_seconds(failures))
+            await until_next_try(retries.wait_seconds(failures), error)
 
 
 def _log_error(node_name: str, reason: str, *, is_known: bool) -> None:

@@ -32,7 +32,7 @@ from devplug.driver.slices import (
 )
 from devplug.driver.status import PublisherStatus
 from devplug.driver.stored_slices import StoredSlices
-from devplug.k8s.client import NODES, Retries, connected, resource_slices
+from devplug.k8s.client import NODES, Retries, connected, resource_slices, until_next_try
 from devplug.k8s.errors import ClusterError, NotThereError
 from devplug.k8s.objects import text
 from devplug.linux.notifier import Notifier, within
@@ -159,7 +159,7 @@ class Publisher:
             except ClusterError as error:
                 if wait_seconds := self._session_pace.wait_seconds(clock(), error):
                     self._note_failure(error)
-                await asyncio.sleep(wait_seconds)
+                await until_next_try(wait_seconds, error)
 
     # ── one connection ──
 

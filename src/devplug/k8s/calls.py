@@ -6,6 +6,7 @@ import asyncio
 import os
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlencode, urlsplit
+from weakref import WeakKeyDictionary
 
 import msgspec
 from msgspec.structs import replace
@@ -15,6 +16,7 @@ from devplug.k8s.credentials import Credentials, tls_context
 from devplug.k8s.errors import AnswerError, ClusterError
 from devplug.k8s.objects import text
 from devplug.k8s.proxies import proxy_url
+from devplug.linux.notifier import Notifier
 from devplug.web.addresses import TcpAddress
 from devplug.web.client_connection import ClientRequest
 from devplug.web.connections import Connections, Proxy, Server
@@ -26,13 +28,24 @@ if TYPE_CHECKING:
     from devplug.k8s.objects import Object
     from devplug.web.client_connection import AnswerHead, ClientConnection
 
-__all__ = ["ApiCalls"]
+__all__ = ["ApiCalls", "answers"]
 
 _ANSWER_SECONDS: Final = 30.0
 """Longest wait for an answer."""
 
 _ANSWER_LIMIT_BYTES: Final = 256 * 1024 * 1024
 """Longest answer: a page of the largest objects that etcd takes is smaller still."""
+
+
+_ANSWERS: WeakKeyDictionary[asyncio.AbstractEventLoop, Notifier] = WeakKeyDictionary()
+
+
+def answers() -> Notifier:
+    """Return what is notified of each successful answer of the API server on the running loop.
+
+    A daemon has several connections to one API server: what one of them learns, the others need not wait for.
+    """
+    return _ANSWERS.setdefault(asyncio.get_running_loop(), Notifier())
 
 
 class ApiCalls:
@@ -101,6 +114,7 @@ class ApiCalls:
             request = replace(request, headers=[*request.headers, ("Authorization", authorization)])
         stream, head = await self._connections.ask(request)
         if head.status in range(200, 300):
+            answers().notify()
             return stream
         raise _refusal(head, await self._body(stream))
 

@@ -13,8 +13,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from devplug.backoff import backoff_seconds
-from devplug.k8s.errors import AnswerError, explained
+from devplug.k8s.errors import AnswerError, UnreachableError, explained
 from devplug.k8s.objects import maps, text, whole
+from devplug.linux.notifier import within
 from devplug.pace import Pace
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ __all__ = [
     "connected",
     "device_classes",
     "resource_slices",
+    "until_next_try",
 ]
 
 LIST_PAGE: Final = 500
@@ -94,6 +96,10 @@ def resource_slices(version: str) -> Kind:
     return replace(SLICES, version=version)
 
 
+LEAST_SECONDS: Final = 1.0
+"""The shortest wait that an answer over another connection ends."""
+
+
 class Retries(Struct, frozen=True):
     """The waits after failures: each is twice the one before, and half of it is random."""
 
@@ -104,6 +110,23 @@ class Retries(Struct, frozen=True):
         """Return the wait after so many failures in a row."""
         longest = backoff_seconds(failures, self.first_seconds, self.most_seconds)
         return longest * random.uniform(0.5, 1)  # noqa: S311 -- so that not all machines come back at once
+
+
+async def until_next_try(seconds: float, error: Exception) -> None:
+    """Wait so long after a failure; after one without an answer, until the API server gives another answer.
+
+    Another connection of this process may get that answer. It ends the wait after a second at the earliest,
+    as two connections that fail in turn would end each other's waits.
+    """
+    from devplug.k8s.calls import answers  # here: few daemons have an API server
+
+    answer = answers().next
+    least = min(seconds, LEAST_SECONDS)
+    await asyncio.sleep(least)
+    if isinstance(error, UnreachableError):
+        await within(seconds - least, answer.wait())
+    else:
+        await asyncio.sleep(seconds - least)
 
 
 @asynccontextmanager

@@ -19,6 +19,7 @@ __all__ = [
     "InvalidError",
     "NotThereError",
     "RefusedError",
+    "UnreachableError",
     "explained",
 ]
 
@@ -31,6 +32,10 @@ class ClusterError(DevplugError):
 
     retry_after_seconds: float = 0.0
     """How long the API server asks to be left alone (Retry-After)."""
+
+
+class UnreachableError(ClusterError):
+    """The API server gives no answer."""
 
 
 class ExistsError(ClusterError):
@@ -75,7 +80,7 @@ def explained(advice: str, when_absent: str = "") -> Iterator[None]:
     except ClusterError:
         raise
     except WebClientError as error:  # it names the server, and says what to do
-        raise ClusterError(one_line(str(error))) from error
+        raise UnreachableError(one_line(str(error))) from error
     except AnswerError as error:
         failure = _refused(error, advice, when_absent)
         failure.retry_after_seconds = error.retry_after_seconds

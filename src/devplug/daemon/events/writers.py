@@ -24,7 +24,7 @@ from devplug.daemon.events.objects import (
 from devplug.daemon.events.policy import ReportedState, next_report
 from devplug.errors import one_line, quoted
 from devplug.k8s.account import ACCOUNT_FOLDER, mounted_account
-from devplug.k8s.client import EVENTS, NODES, Retries, connected
+from devplug.k8s.client import EVENTS, NODES, Retries, connected, until_next_try
 from devplug.k8s.errors import ClusterError, ExistsError, NotThereError
 from devplug.linux.notifier import within
 
@@ -185,7 +185,7 @@ async def _keep_writing(writer: Writer, account: Path, retries: Retries) -> None
             except Exception as error:  # noqa: BLE001 -- the devices are served whatever becomes of this
                 failures += 1
                 logged_error = _log_error(writer, error, logged_error)
-                await asyncio.sleep(retries.wait_seconds(failures))
+                await until_next_try(retries.wait_seconds(failures), error)
             else:
                 if logged_error:
                     logger.info("writing to the API server works again", extra={"what": writer.what})
