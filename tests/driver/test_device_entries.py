@@ -11,7 +11,7 @@ from devplug import Device, Health, Version
 from devplug.attributes import AttributeValue
 from devplug.driver.device_entries import device_attributes, device_entry
 from devplug.driver.device_names import device_name
-from devplug.k8s.objects import Object, maps
+from devplug.k8s.objects import Object, fields, maps
 from devplug.sandbox.api.resource.slices import slice_errors
 
 DRIVER = "devices.example.com"
@@ -104,6 +104,17 @@ def test_the_drivers_own_attribute_cannot_be_set() -> None:
     told, dropped = device_attributes(DRIVER, RESOURCE, {"resource": "other"})
     assert told["resource"] == {"string": RESOURCE}
     assert "the driver needs itself" in dropped["resource"]
+
+
+def test_a_device_has_its_id_as_an_attribute_unless_it_brings_one() -> None:
+    def attribute(device: Device, shares: int = 0) -> object:
+        return fields(device_entry(DRIVER, RESOURCE, device, shares=shares).content, "attributes").get("id")
+
+    assert attribute(Device("a")) == {"string": "a"}
+    assert attribute(Device("a::0", share_of="a"), shares=2) == {"string": "a"}
+    assert attribute(Device("a", attributes={"id": 7})) == {"int": 7}
+    assert attribute(Device("a", attributes={f"{DRIVER}/id": "x"})) == {"string": "x"}
+    assert attribute(Device("a", attributes={f"n{i}": i for i in range(31)})) is None
 
 
 def test_an_unhealthy_device_has_a_taint_that_says_why() -> None:

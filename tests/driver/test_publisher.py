@@ -69,6 +69,7 @@ async def test_devices_are_published_as_slices_that_the_node_owns(short_dir: Pat
         assert server.devices()[name(A)]["attributes"] == {
             "resource": {"string": SERIAL},
             "model": {"string": "x"},
+            "id": {"string": "a"},
         }
         assert (publisher.status.slices, publisher.status.devices) == (1, 2)
         assert publisher.status.stale_since is None

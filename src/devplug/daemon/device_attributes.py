@@ -15,8 +15,11 @@ if TYPE_CHECKING:
 
 __all__ = ["NO_FACTS", "PCIE_ROOT", "ClaimFacts", "attributes_of", "facts_for_claims"]
 
+NUMA_NODE: Final = "resource.kubernetes.io/numaNode"
+PCI_BUS_ID: Final = "resource.kubernetes.io/pciBusID"
 PCIE_ROOT: Final = "resource.kubernetes.io/pcieRoot"
-"""The name that all drivers have for it, so that one claim can ask for devices of two of them at one root."""
+"""Names that all drivers share, so that one claim can ask for devices of two drivers at one root or node
+(k8s.io/dynamic-resource-allocation/deviceattribute; numaNode by KEP-6072, as one integer)."""
 
 _FACTS_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "vendor": ("attr.idVendor", "attr.vendor"),
@@ -33,6 +36,7 @@ _FACTS_OF: Final[Mapping[str, tuple[str, ...]]] = {
 the kernel gives them anew at each re-plug."""
 
 _PCIE_ROOT: Final = r"(?:^|/)(pci[0-9a-f]{4,}:[0-9a-f]{2})(?=/)"
+_PCI_ADDRESS: Final = r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
 _NUMBER: Final = r"0x[0-9a-f]+"
 
 
@@ -66,12 +70,14 @@ def _capacity_of(found: HostDevice) -> Mapping[str, int]:
 
 def attributes_of(found: HostDevice) -> dict[str, AttributeValue]:
     """Return what a source knows of a device; its numbers have no `0x`, as in the selectors of the file."""
-    attributes: dict[str, AttributeValue] = {}
+    attributes: dict[str, AttributeValue] = {"id": found.name}
     for name, facts in _FACTS_OF.items():
         if (value := next((found.facts[one] for one in facts if one in found.facts), None)) is not None:
             attributes[name] = _plain(str(value))
     if found.numa_node is not None:
-        attributes["numaNode"] = found.numa_node
+        attributes["numaNode"] = attributes[NUMA_NODE] = found.numa_node
+    if address := re.fullmatch(_PCI_ADDRESS, str(found.facts.get("pciAddress", ""))):
+        attributes[PCI_BUS_ID] = address[0]
     if root := re.search(_PCIE_ROOT, found.hardware):
         attributes[PCIE_ROOT] = root[1]
     return attributes

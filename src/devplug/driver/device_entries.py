@@ -43,6 +43,9 @@ __all__ = [
 RESOURCE_ATTRIBUTE: Final = "resource"
 """The attribute that every device has, in the driver's domain: `device_names.resource_value`."""
 
+ID_ATTRIBUTE: Final = "id"
+"""The attribute with the device's ID, unless the device has another one of the name, or no room for it."""
+
 SHARES: Final = "shares"
 """The capacity of a device that several claims may use at once: how many."""
 
@@ -79,10 +82,13 @@ def device_entry(
 
     With `shares` it is the entry of what the device is a share of, which has so many of them.
     """
-    name = device_name(resource_name, device.share_of if shares else device.id)
+    id_ = device.share_of if shares else device.id
+    name = device_name(resource_name, id_)
     capacity, unfit = _capacity(driver, device.capacity, shares)
     limit = ATTRIBUTES_LIMIT - len(capacity)
     attributes, dropped = device_attributes(driver, resource_name, device.attributes, limit)
+    if len(attributes) < limit:
+        attributes.setdefault(ID_ATTRIBUTE, {"string": id_})
     content: Object = {"name": name, "attributes": attributes}
     if capacity:
         content["capacity"] = capacity

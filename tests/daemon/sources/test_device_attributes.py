@@ -29,6 +29,7 @@ def test_a_usb_device_has_its_numbers_its_serial_and_the_root_of_its_controller(
     tmp_path: Path,
 ) -> None:
     assert attributes_of(usb_device(tmp_path)) == {
+        "id": "0403:6001:A1",
         "vendor": "0403",
         "product": "6001",
         "model": "UART",
@@ -46,12 +47,15 @@ def test_a_pci_function_has_its_numbers_as_the_file_writes_them(tmp_path: Path) 
     machine.pci("0000:3b:00.0", "0000:00:01.0", "dfl-pci", vendor="0x8086", device="0x09c4", numa_node="1")
     (found,) = machine.pci_source('discover: {pci: {device: "09c4"}}').look()
     assert attributes_of(found) == {
+        "id": "0000:3b:00.0",
         "vendor": "8086",
         "product": "09c4",
         "model": "8086:09c4",
         "driver": "dfl-pci",
         "pciAddress": "0000:3b:00.0",
         "numaNode": 1,
+        "resource.kubernetes.io/numaNode": 1,
+        "resource.kubernetes.io/pciBusID": "0000:3b:00.0",
         "resource.kubernetes.io/pcieRoot": "pci0000:00",
     }
 
@@ -80,13 +84,31 @@ def test_the_capacity_of_a_disk_is_its_size_in_bytes() -> None:
     assert facts_for_claims(other).capacity == {"memory": 1}
 
 
-def test_a_device_of_which_nothing_is_known_has_no_attributes() -> None:
-    assert attributes_of(HostDevice("a")) == {}
+def test_a_device_of_which_nothing_else_is_known_has_its_id() -> None:
+    """As one that is found by its path: a selector can choose it by that alone."""
+    assert attributes_of(HostDevice("a")) == {"id": "a"}
+
+
+@pytest.mark.parametrize(
+    ("address", "bus_id"),
+    [
+        ("0000:3b:00.7", "0000:3b:00.7"),
+        ("10000:e0:06.0", None),
+        ("3b:00.0", None),
+        ("0000:3B:00.0", None),
+        ("", None),
+    ],
+)
+def test_the_pci_bus_id_is_an_address_in_the_form_of_the_standard(address: str, bus_id: str | None) -> None:
+    """k8s.io/dynamic-resource-allocation/deviceattribute: extended BDF notation, a domain of four digits."""
+    found = attributes_of(HostDevice("a", facts={"pciAddress": address}))
+    assert found.get("resource.kubernetes.io/pciBusID") == bus_id
 
 
 def test_names_of_files_are_no_attributes() -> None:
     """The kernel numbers them anew at each re-plug: each would be a write of a slice."""
-    assert attributes_of(HostDevice("a", facts={"file": "ttyUSB0", "hostPath": "/dev/ttyUSB0"})) == {}
+    found = HostDevice("a", facts={"file": "ttyUSB0", "hostPath": "/dev/ttyUSB0"})
+    assert attributes_of(found) == {"id": "a"}
 
 
 @needs_mknod
