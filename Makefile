@@ -15,7 +15,7 @@ PROTOS := src/devplug/wire/protos
 SCHEMA := src/devplug/daemon/config/config.schema.json
 PAGES := docs/checks.md=devplug.conformance.page docs/metrics.md=devplug.metrics.catalogue \
 	docs/cli.md=devplug.cli.page docs/keys.md=devplug.daemon.config.page docs/performance.md=bench.page \
-	docs/reliability.md=torture.page docs/architecture.md=tests.docs.transitions
+	docs/reliability.md=torture.page docs/architecture.md=tests.docs.transitions docs/sdk.md=tests.docs.sdk
 LOCK := $(BIN)/uv pip compile --universal --python-version 3.11 --quiet \
 	--generate-hashes --no-emit-index-url --no-annotate --custom-compile-command "make lock"
 

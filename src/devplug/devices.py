@@ -19,7 +19,7 @@ from devplug.attribute_rules import attribute_faults, capacity_faults
 from devplug.errors import PluginError, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
     from typing import Self
 
     from devplug.attributes import AttributeValue, Partition
@@ -366,6 +366,11 @@ class ContainerResponse(_Received):
         object.__setattr__(self, "envs", _frozen(envs))
         object.__setattr__(self, "annotations", _frozen(annotations))
         object.__setattr__(self, "cdi_devices", cdi)
+
+    def __await__(self) -> Generator[None, None, Self]:
+        """Return itself: `await super().allocate(devices)` works for a `def` and an `async def` above."""
+        yield from ()
+        return self
 
     @classmethod
     def of(

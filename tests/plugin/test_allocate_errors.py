@@ -170,3 +170,63 @@ async def test_prepare_and_allocate_share_one_deadline(short_dir: Path) -> None:
 
     async with served(short_dir, Slow(), devices("a")) as plugin:
         assert await plugin.refusal(["a"]) == "DeadlineExceeded allocate: no answer in 0.1s"
+
+
+# ── code that hangs ──
+
+
+class HangingOnTheLoop(Listed):
+    allocate_timeout_seconds = 0.1
+
+    async def allocate(self, devices: Sequence[Device], /) -> ContainerResponse:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+class HangingInAThread(Listed):
+    allocate_timeout_seconds = 0.1
+
+    def __init__(self) -> None:
+        self.ends = threading.Event()
+
+    def allocate(self, devices: Sequence[Device], /) -> ContainerResponse:
+        self.ends.wait()
+        return ContainerResponse.of(devices)
+
+
+@pytest.mark.parametrize("kind", [HangingOnTheLoop, HangingInAThread])
+async def test_the_log_has_the_line_at_which_a_call_hangs(
+    short_dir: Path, caplog: pytest.LogCaptureFixture, kind: type[Listed]
+) -> None:
+    hanging = kind()
+    async with served(short_dir, hanging, devices("a")) as plugin:
+        await plugin.refusal(["a"])
+        if isinstance(hanging, HangingInAThread):
+            hanging.ends.set()
+    (line,) = [one.__dict__["line"] for one in caplog.records if "hangs in a call" in one.message]
+    assert re.fullmatch(rf"{re.escape(__file__)}:\d+ in {kind.__name__}\.allocate", line)
+
+
+# ── the answer of a superclass ──
+
+
+class InAThread(Listed):
+    def allocate(self, devices: Sequence[Device], /) -> ContainerResponse:
+        return ContainerResponse.of(devices, envs={"A": "1"})
+
+
+class Adding(Listed):
+    async def allocate(self, devices: Sequence[Device], /) -> ContainerResponse:
+        return await super().allocate(devices)
+
+
+class AddingToAThread(InAThread):
+    async def allocate(self, devices: Sequence[Device], /) -> ContainerResponse:  # type: ignore[override]
+        return await super().allocate(devices)
+
+
+@pytest.mark.parametrize("kind", [Adding, AddingToAThread])
+async def test_the_answer_of_a_superclass_can_be_awaited(kind: type[Listed]) -> None:
+    """Whether it is `def` or `async def`; `make check` has mypy read these classes."""
+    response = await kind().allocate(devices("a"))
+    assert isinstance(response, ContainerResponse)

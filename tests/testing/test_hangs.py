@@ -43,6 +43,24 @@ def test_code_that_waits_for_ever_is_told_by_its_line() -> None:
     assert "pod          default/pod-1 is Pending" in str(caught.value)
 
 
+def test_code_that_blocks_a_thread_is_told_by_its_line() -> None:
+    goes_on = threading.Event()
+
+    class Blocking(Plain):
+        def allocate(self, devices: Sequence[Device]) -> ContainerResponse:
+            goes_on.wait(60)
+            return ContainerResponse()
+
+    with SyncKubelet() as kubelet:
+        kubelet.start(Blocking())
+        with pytest.raises(TimeoutError) as caught:
+            kubelet.admit({NAME: 1}, timeout_seconds=HANGS_AFTER_SECONDS)
+        goes_on.set()
+    assert "code in a thread is at" in str(caught.value)
+    assert f"{__file__}:" in str(caught.value)
+    assert "Blocking.allocate" in str(caught.value)
+
+
 def test_code_that_blocks_the_loop_is_told_by_its_line() -> None:
     goes_on = threading.Event()
 

@@ -99,7 +99,8 @@ def verify_command(
 
     With --dra COMMAND starts a DRA driver on a node with an API server: {root} becomes the kubelet's folder,
     {cdi} that of CDI files, {kubeconfig}, {node} and {pod} what it needs for the API; the variables
-    KUBELET_ROOT, CDI_ROOT, KUBECONFIG, NODE_NAME and POD_UID have them, too.
+    KUBELET_ROOT, CDI_ROOT, KUBECONFIG, NODE_NAME and POD_UID have them, too; a
+    plugin of devplug's SDK finds them by itself.
     """
     from pathlib import Path
 

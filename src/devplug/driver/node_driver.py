@@ -101,7 +101,8 @@ class NodeDriver:
     """The driver of one name on this node; lives from `run` to its cancellation.
 
     `on_change` is called whenever `fault` or `published` may have changed. Raises `PluginError` for a name
-    that makes the sockets' paths too long.
+    that makes the sockets' paths too long. `account_of` returns the account of the API server, by default the
+    mounted one.
     """
 
     def __init__(
@@ -114,6 +115,7 @@ class NodeDriver:
         cdi_folder: Path | None = None,
         pod_uid: str = "",
         account_folder: Path = ACCOUNT_FOLDER,
+        account_of: Callable[[], Account] | None = None,
     ) -> None:
         self.name = name
         self.changed = Notifier()
@@ -128,13 +130,14 @@ class NodeDriver:
         def account() -> Account:
             return mounted_account(account_folder, PUBLISHER_RIGHTS)
 
-        self._reader = ClusterClaims(account)
+        account_of = account_of or account
+        self._reader = ClusterClaims(account_of)
         self._turns = Turns(kubelet_root / "plugins" / name / TURNS_NAME)
         # A pod that comes before the kubelet knows the driver waits for a minute (dra.md D18).
         self._publisher = Publisher(
             name,
             node_name,
-            account,
+            account_of,
             evicting=self._evicting,
             may_begin=lambda: self._sockets.is_registered,
             is_our_turn=lambda: self._turns.is_ours(is_ready=self._sockets.is_registered),

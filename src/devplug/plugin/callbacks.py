@@ -8,15 +8,27 @@ from __future__ import annotations
 import asyncio
 import inspect
 import queue
+import sys
 import threading
+import traceback
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+    from types import FrameType
 
-__all__ = ["DaemonThreads", "Hooks", "OnlyErrors", "is_cancelled"]
+__all__ = [
+    "DaemonThreads",
+    "Hooks",
+    "OnlyErrors",
+    "author_line",
+    "hanging_line",
+    "is_cancelled",
+    "lines_in_threads",
+]
 
 # ── threads ──
 
@@ -25,6 +37,17 @@ Result = TypeVar("Result")
 
 IDLE_SECONDS: Final = 30.0
 """How long a thread waits for its next job before it ends, if nothing else is said."""
+
+
+class _Job(Future[Result]):
+    """The result of code that runs in a thread."""
+
+    thread_id = 0
+    """The thread that runs the code; 0 before it starts."""
+
+
+class _Worker(threading.Thread):
+    """A thread of a `DaemonThreads`."""
 
 
 class DaemonThreads(ThreadPoolExecutor):
@@ -40,7 +63,7 @@ class DaemonThreads(ThreadPoolExecutor):
         self._idle_seconds = idle_seconds
         self._limit = limit
         self._name = name
-        self._jobs: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[tuple[_Job[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
         """The jobs; a thread that takes None from it ends."""
         self._lock = threading.Lock()
         self._running = 0
@@ -54,9 +77,9 @@ class DaemonThreads(ThreadPoolExecutor):
         /,
         *args: Params.args,
         **kwargs: Params.kwargs,
-    ) -> Future[Result]:
+    ) -> _Job[Result]:
         """Run `fn` in a thread of the pool; the future holds its result. Not after `shutdown`."""
-        future: Future[Result] = Future()
+        future: _Job[Result] = _Job()
         with self._lock:
             if self._is_shut:
                 raise RuntimeError("this pool of threads was shut down")
@@ -65,7 +88,7 @@ class DaemonThreads(ThreadPoolExecutor):
             if self._waiting_jobs > self._idle and self._running < self._limit:
                 self._running += 1
                 name = f"{self._name}-{self._running}"
-                threading.Thread(target=self._work, name=name, daemon=True).start()
+                _Worker(target=self._work, name=name, daemon=True).start()
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002
@@ -98,9 +121,10 @@ class DaemonThreads(ThreadPoolExecutor):
             del taken
 
 
-def _do(future: Future[Any], job: Callable[[], Any]) -> None:
+def _do(future: _Job[Any], job: Callable[[], Any]) -> None:
     if not future.set_running_or_notify_cancel():
         return
+    future.thread_id = threading.get_ident()
     try:
         future.set_result(job())
     except StopIteration as error:
@@ -123,7 +147,7 @@ class _Turn:
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
-        self.running: Future[Any] | None = None
+        self.running: _Job[Any] | None = None
         """What the last call in turn does in a thread."""
 
     async def __aenter__(self) -> None:
@@ -195,14 +219,63 @@ class Hooks:
         self.turn.running = None
         self._hanging.clear()
 
-    async def _result(self, running: Future[Any]) -> Any:  # noqa: ANN401 -- the author's
+    async def _result(self, running: _Job[Any]) -> Any:  # noqa: ANN401 -- the author's
         """Return what code in a thread returned; an awaitable is awaited here."""
         try:
             result = await asyncio.wrap_future(running)
-        finally:
+        except asyncio.CancelledError as error:
             if not running.done():
                 self._hanging.add(running)
+                if frame := sys._current_frames().get(running.thread_id):  # noqa: SLF001 -- the only way
+                    error.add_note(f"{_HANGS_AT}{_author_line(traceback.walk_stack(frame))}")
+            raise
         return await result if inspect.isawaitable(result) else result
+
+
+# ── where it hangs ──
+
+_HANGS_AT: Final = "the code hangs at "
+_STDLIB: Final = str(Path(asyncio.__file__).parents[1])
+_DEVPLUG: Final = str(Path(__file__).parents[1])
+
+
+def hanging_line(error: BaseException | None) -> str:
+    """Return the line of the author's code that a deadline has interrupted; empty if it is not known.
+
+    `error` is the deadline's error. Its cause is the cancellation, with the traceback of `async def`. Code in
+    a thread runs on, so the line is a note of the cancellation.
+    """
+    while error is not None:
+        for note in getattr(error, "__notes__", ()):
+            if str(note).startswith(_HANGS_AT):
+                return str(note).removeprefix(_HANGS_AT)
+        if isinstance(error, asyncio.CancelledError):
+            return author_line(error)
+        error = error.__cause__
+    return ""
+
+
+def lines_in_threads() -> list[str]:
+    """Return the line of each thread that runs an author's `def` at this moment."""
+    frames = sys._current_frames()  # noqa: SLF001 -- documented, for debuggers
+    workers = [one for one in threading.enumerate() if isinstance(one, _Worker)]
+    found = [frame for one in workers if (frame := frames.get(one.ident or 0)) is not None]
+    return sorted(line for frame in found if (line := _author_line(traceback.walk_stack(frame))))
+
+
+def author_line(error: BaseException) -> str:
+    """Return the innermost line of the author's code in a traceback, as FILE:LINE in NAME; empty if none."""
+    return _author_line(reversed(list(traceback.walk_tb(error.__traceback__))))
+
+
+def _author_line(frames: Iterable[tuple[FrameType, int]]) -> str:
+    """Return the innermost line outside devplug and the standard library, as FILE:LINE in NAME."""
+    for frame, line in frames:
+        file = frame.f_code.co_filename
+        is_installed = "site-packages" in file or "dist-packages" in file
+        if not (file.startswith((_DEVPLUG, "<frozen")) or (file.startswith(_STDLIB) and not is_installed)):
+            return f"{file}:{line} in {frame.f_code.co_qualname}"
+    return ""
 
 
 class OnlyErrors:

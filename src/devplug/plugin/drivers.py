@@ -55,11 +55,12 @@ class Drivers:
 
             self._drivers[name] = driver = NodeDriver(
                 name,
-                os.environ.get(NODE_NAME_VARIABLE) or platform.node(),
+                self._environment.node_name or os.environ.get(NODE_NAME_VARIABLE) or platform.node(),
                 self._decode or decoded,
                 kubelet_root=self._environment.folder.parent,
                 cdi_folder=self._environment.cdi_folder,
                 pod_uid=os.environ.get(POD_UID_VARIABLE, ""),
+                account_of=self._environment.account_of,
             )
             driver.note_undecided(self._undecided.get(name, ()))
             self.is_any.set()

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from devplug.devices import StrPath
+    from devplug.k8s.account import Account
     from devplug.linux.inotify import Watcher
     from devplug.wire.sockets import Sockets
 
@@ -60,6 +61,10 @@ class PluginEnvironment(Struct):
     cdi_folder: Path | None = None
     """Where a DRA driver writes its CDI files; None for /var/run/cdi. `environment_at` has it of
     `DEVPLUG_CDI_DIR`."""
+    account_of: Callable[[], Account] | None = None
+    """Returns the account of DRA drivers; None for the mounted one."""
+    node_name: str | None = None
+    """The name of this Node for DRA drivers; None for `NODE_NAME`, or else the host name."""
     _said: set[str] = field(default_factory=set)
 
     def say_once(self, message: str, **facts: object) -> None:

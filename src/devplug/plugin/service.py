@@ -27,7 +27,7 @@ from devplug.errors import (
 )
 from devplug.linux.notifier import within
 from devplug.logs import AUDIT
-from devplug.plugin.callbacks import Hooks
+from devplug.plugin.callbacks import Hooks, hanging_line
 from devplug.plugin.contract import offers, options_of
 from devplug.plugin.list_streams import ListStreams
 from devplug.plugin.takeover import KEPT_TIMES
@@ -355,8 +355,10 @@ class PluginService:
                     request.size,
                 )
             chosen = _cut(ranked, available, must_include, request.size)
-        except Exception:
+        except Exception as error:
             self._counters.preferences.add("failed")
+            if isinstance(error, TimeoutError):
+                self._log_hanging("prefer", error)
             logger.exception(
                 "prefer() failed; the kubelet chooses the devices",
                 extra={"resource_name": self._plugin.resource_name},
@@ -379,6 +381,7 @@ class PluginService:
             if isinstance(error, TimeoutError) and deadline.expired():
                 if not self._inventory.is_ready:
                     raise NotReadyError(f"{call}: the plugin is starting") from error
+                self._log_hanging(call, error)
                 raise DeadlineError(f"{call}: no answer in {seconds or 0:g}s") from error
             incident = IncidentError(os.urandom(3).hex())
             logger.exception(
@@ -398,6 +401,14 @@ class PluginService:
             if self.fault != self._reported_fault:
                 self._reported_fault = self.fault
                 self._on_stream()
+
+    def _log_hanging(self, call: str, error: BaseException) -> None:
+        """Log the line of the author's code that kept a call from its answer, if it is known."""
+        if line := hanging_line(error):
+            logger.warning(
+                "the plugin's code hangs in a call",
+                extra={"resource_name": self._plugin.resource_name, "call": call, "line": line},
+            )
 
 
 def _log_allocated(facts: Mapping[str, object]) -> None:

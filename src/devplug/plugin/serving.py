@@ -16,7 +16,7 @@ from devplug.errors import DevplugError, PluginError, error_to_raise, quoted
 from devplug.linux.notifier import Notifier
 from devplug.linux.signals import stop_signals
 from devplug.logs import show_logs
-from devplug.plugin.callbacks import DaemonThreads
+from devplug.plugin.callbacks import DaemonThreads, author_line
 from devplug.plugin.contract import plugin_faults
 from devplug.plugin.counters import Records
 from devplug.plugin.discovery import discover
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from devplug.devices import StrPath
     from devplug.driver.counters import ClaimCounters
     from devplug.driver.parameters import ParameterDecoder
+    from devplug.k8s.account import Account
     from devplug.metrics.probes import Probes
     from devplug.plugin.claimed_plugin import ClaimedPlugin
     from devplug.plugin.contract import DevicePlugin
@@ -308,12 +309,16 @@ async def served(
     dra: str = "",
     decode: ParameterDecoder | None = None,
     cdi_folder: Path | None = None,
+    account_of: Callable[[], Account] | None = None,
+    node_name: str | None = None,
 ) -> AsyncIterator[Serving]:
     """Serve plugins as `serve` does, without probe pages and a status socket.
 
     `decode` reads the parameters of claims; without it they are read as `devplug.driver.parameters` has it.
+    `account_of` and `node_name` are for DRA drivers; see `PluginEnvironment`.
     """
     environment = environment_at(plugin_dir, registration)
+    environment.account_of, environment.node_name = account_of, node_name
     environment.cdi_folder = cdi_folder or environment.cdi_folder
     faults = [fault for plugin in plugins for fault in plugin_faults(plugin)]
     names = Counter(plugin.resource_name for plugin in plugins if hasattr(plugin, "resource_name"))
@@ -377,12 +382,18 @@ def run(
 ) -> None:
     """Serve plugins until SIGTERM or SIGINT: the last line of a plugin's script.
 
-    Sets up logging if nobody has; without `listen`, `DEVPLUG_LISTEN` counts. Returns after a signal, when
-    calls in flight have ended; a second signal ends the process at once. Raises what `serve` raises.
+    Sets up logging if the program has not; without `listen`, `DEVPLUG_LISTEN` counts. Returns after a signal,
+    when calls in flight have ended; a second signal ends the process at once. An error that `serve` raises
+    ends the program with exit code 1 and one line on standard error; it is the cause of the `SystemExit`.
     """
     show_logs()
     listen = listen or os.environ.get(LISTEN_VARIABLE) or None
-    asyncio.run(_run(plugins, plugin_dir, listen, registration, dra))
+    try:
+        asyncio.run(_run(plugins, plugin_dir, listen, registration, dra))
+    except DevplugError as error:
+        # The line of the author's code that failed, since the traceback would show devplug's own code first.
+        line = author_line(error.__cause__) if error.__cause__ else ""
+        raise SystemExit(f"devplug: {error}{f' ({line})' if line else ''}") from error
 
 
 async def _run(

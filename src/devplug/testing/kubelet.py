@@ -21,7 +21,7 @@ from devplug.plugin.serving import served
 from devplug.testing.loopthread import ChangeCount, Clock, LoopThread
 from devplug.testing.pods import AdmittedPod, NotInTimeError, containers_of, node_lines, restarted, synced
 from devplug.testing.programs import Program, StartedPlugins
-from devplug.testing.resource_claims import ResourceClaims
+from devplug.testing.resource_claims import NODE_NAME, ResourceClaims, claim_server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from devplug.plugin.environment import Registration
     from devplug.testing.loopthread import Held
     from devplug.testing.pods import ContainerView
+    from devplug.testing.resource_claims import ClaimServer
     from devplug.wire.values import AdvertisedDevice
 
 __all__ = ["SyncKubelet"]
@@ -88,6 +89,7 @@ class SyncKubelet:
         self._pods: dict[str, Pod] = {}
         self._end_by: float | None = None
         self._programs: list[Program] = []
+        self._api: ClaimServer | None = None
 
     def __enter__(self) -> Self:
         """Start the kubelet; its socket takes registrations when this returns."""
@@ -129,29 +131,52 @@ class SyncKubelet:
         """The folder that stands for `/var/lib/kubelet/device-plugins`."""
         return self._kubelet.plugin_dir
 
+    @property
+    def cdi_dir(self) -> Path:
+        """The folder that stands for `/var/run/cdi`: DRA drivers write their CDI files there."""
+        return self.root / "cdi"
+
     # ── plugins ──
 
     def start(
         self,
         *plugins: DevicePlugin,
         registration: Registration = "auto",
+        dra: str = "",
         timeout_seconds: float | None = None,
     ) -> StartedPlugins:
         """Serve plugins in this process; returns once the kubelet has their first lists.
 
+        With `dra`, the name of a DRA driver, they are served as `devplug.run(plugin, dra=NAME)` does; it
+        returns once the driver is registered and its ResourceSlices are published.
         Raises what `devplug.serve` raises, and `TimeoutError` if a plugin does not get that far.
         """
+        api = self._with_api() if dra else None
         lists = self._changes.lists()
-        # Without a status socket: nobody looks at a test's plugin with `devplug status`.
-        plugins_served = served(*plugins, plugin_dir=self.plugin_dir, registration=registration)
+        # Without a status socket: no test reads `devplug status`.
+        plugins_served = served(
+            *plugins,
+            plugin_dir=self.plugin_dir,
+            registration=registration,
+            dra=dra,
+            cdi_folder=self.cdi_dir,
+            account_of=api.account if api else None,
+            node_name=NODE_NAME,
+        )
         held, serving = self._thread.hold(plugins_served, self._timeout_seconds)
         stop = self._cleanup.enter_context(ExitStack())
         stop.callback(self._release, held)
         names = [plugin.resource_name for plugin in plugins]
+
+        def is_there() -> bool:
+            if dra:
+                return not self._ask(serving.faults)
+            return self._changes.lists_since(lists).issuperset(names)
+
         self.wait(
-            lambda: held.ended.done() or self._changes.lists_since(lists).issuperset(names),
+            lambda: held.ended.done() or is_there(),
             timeout_seconds=timeout_seconds,
-            what=f"no list of {', '.join(names)}",
+            what=f"no {'ResourceSlices' if dra else 'list'} of {', '.join(names)}",
         )
         if held.ended.done():
             stop.pop_all()
@@ -170,12 +195,14 @@ class SyncKubelet:
         """Run a plugin's program, in any language; returns once the kubelet has its first list.
 
         `{dir}` in an argument becomes the plugin folder, which is in `DEVPLUG_PLUGIN_DIR` too, and `{root}`
-        the folder above it. With `resources` and DRA `drivers`, all of those have to be there. Raises
+        the folder above it. With `resources` and DRA `drivers`, all of those have to be there. A driver has
+        `KUBECONFIG`, `NODE_NAME` and `DEVPLUG_CDI_DIR` in its environment. Raises
         `PluginError` for a program that cannot be started, `ChildProcessError` if it ends before that, and
         `TimeoutError`; both with what it has printed.
         """
         lists = self._changes.lists()
-        program = Program(command, self.plugin_dir, environment or {})
+        for_drivers = self._with_api().environment if drivers else {}
+        program = Program(command, self.plugin_dir, {**for_drivers, **(environment or {})})
         self._programs.append(program)
         self._cleanup.callback(program.stop)
 
@@ -193,6 +220,19 @@ class SyncKubelet:
                 f"it printed:\n{program.output}",
             )
         return program
+
+    @property
+    def slices(self) -> Sequence[Mapping[str, Any]]:
+        """The ResourceSlices that DRA drivers have published, by name."""
+        return self._ask(self._with_api().slices)
+
+    def _with_api(self) -> ClaimServer:
+        """Return the API server of DRA drivers, which is started at the first use."""
+        if self._api is None:
+            held, self._api = self._thread.hold(claim_server(NODE_NAME, self.root), self._timeout_seconds)
+            self._cleanup.callback(self._release, held)
+            self.claims.serve_at(self._api, self._ask)
+        return self._api
 
     def has_driver(self, name: str) -> bool:
         """Whether a DRA driver is registered and connected."""

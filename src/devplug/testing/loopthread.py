@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from devplug.errors import KubeletError
 from devplug.kubelet.changes import ChangeKind
-from devplug.plugin.callbacks import DaemonThreads
+from devplug.plugin.callbacks import DaemonThreads, lines_in_threads
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
@@ -212,7 +212,9 @@ class LoopThread:
         except concurrent.futures.TimeoutError:
             stack = _thread_stack(self._thread.ident or 0)
             return f"; an `async def` blocks the loop, write `def` for code that blocks:\n{stack}"
-        return "\n  ".join(("; async code waits at", *places)) if places else ""
+        waiting = ("; async code waits at", *places) if places else ()
+        blocked = ("; code in a thread is at", *lines) if (lines := lines_in_threads()) else ()
+        return "\n  ".join((*waiting, *blocked))
 
     def _begin(self, held: Held[Value]) -> None:
         assert self._tasks is not None

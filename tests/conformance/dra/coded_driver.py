@@ -1,18 +1,8 @@
-"""A `DevicePlugin` that is served by claims, as a program: the judge's subject for `devplug.serve(dra=…)`.
-
-`serve` writes CDI files where runtimes read them; here they go where the judge looks.
-"""
+"""A script of devplug's SDK that is served by claims, as authors write it: the judge's subject."""
 
 from __future__ import annotations
 
-import asyncio
-import os
-import signal
-from pathlib import Path
-
-from devplug.devices import Device, Health
-from devplug.plugin.contract import DevicePlugin
-from devplug.plugin.serving import served
+from devplug import Device, DevicePlugin, Health, run
 
 
 class Coded(DevicePlugin):
@@ -28,17 +18,5 @@ class Coded(DevicePlugin):
         return [*right, Device("broken", health=Health.unhealthy("it does not answer"))]
 
 
-async def main() -> None:
-    """Serve until SIGTERM, by the variables that the judge sets."""
-    folder = Path(os.environ["KUBELET_ROOT"]) / "device-plugins"
-    folder.mkdir(exist_ok=True)
-    ended = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
-    async with served(
-        Coded(), plugin_dir=folder, dra="coded.example.com", cdi_folder=Path(os.environ["CDI_ROOT"])
-    ):
-        await ended.wait()
-
-
 if __name__ == "__main__":
-    asyncio.run(main())
+    run(Coded(), dra="coded.example.com")

@@ -34,7 +34,8 @@ class DriverSubject:
     In the words of the command and the values of the environment, `{root}` becomes the kubelet's folder, with
     `plugins_registry` and `plugins` in it, `{cdi}` the folder of CDI files, `{kubeconfig}` the file for the
     API server, `{node}` the node's name, `{pod}` the UID of the driver's pod, `{work}` an empty folder. The
-    variables KUBELET_ROOT, CDI_ROOT, KUBECONFIG, NODE_NAME and POD_UID have the first five as well.
+    variables KUBELET_ROOT, CDI_ROOT, KUBECONFIG, NODE_NAME and POD_UID have the first five as well, and
+    DEVPLUG_KUBELET_ROOT, DEVPLUG_PLUGIN_DIR and DEVPLUG_CDI_DIR lead drivers of devplug's SDK there.
     """
 
     command: tuple[str, ...] = ()
@@ -116,6 +117,9 @@ def program_of(subject: DriverSubject) -> Launch:
             "POD_UID": place.pod_uid,
             "KUBELET_ROOT": str(place.root),
             "CDI_ROOT": str(place.cdi),
+            "DEVPLUG_KUBELET_ROOT": str(place.root),
+            "DEVPLUG_PLUGIN_DIR": str(place.root / "device-plugins"),
+            "DEVPLUG_CDI_DIR": str(place.cdi),
             **{name: filled(value, places) for name, value in subject.environment.items()},
         }
         command = [filled(word, places) for word in subject.command]
