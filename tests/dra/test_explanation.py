@@ -196,9 +196,16 @@ def test_a_driver_that_lists_no_devices_is_told_by_the_name_that_the_class_has()
         question([slice_of("s", ["d0"])], claim(request("r0", "nic")), classes=classes),
         selectors=AnyDriver(),
     )
-    assert explanation(asked).problems == (
-        f"driver {NIC} has no ResourceSlice: it runs on no node, or finds no device there",
-    )
+    assert explanation(asked).problems == (f"driver {NIC} has published no ResourceSlice",)
+
+
+def test_a_selector_of_a_class_is_never_dropped() -> None:
+    """It says which devices the class is: without it the class gives out the devices of other drivers."""
+    classes = {"nic": DeviceClass("nic", ("model=nic",), ())}
+    gpus = [slice_of("s", [device("d0", attributes={"model": "gpu"})])]
+    found = explained(gpus, claim(request("r0", "nic")), classes=classes)
+    assert not found.fits
+    assert changes(found) == []
 
 
 def test_where_no_single_change_is_enough_a_set_is_told_of_which_none_can_be_left_out() -> None:

@@ -75,7 +75,10 @@ class RequestView(Struct, frozen=True):
 
 
 def candidates(question: Question, views: list[RequestView]) -> Iterator[Change]:
-    """Yield what may help, the least first: free a claim, tolerate a taint, ask less, drop a condition."""
+    """Yield what may help, the least first: free a claim, tolerate a taint, ask less, drop a condition.
+
+    Selectors of a DeviceClass stay: they say which devices the class is, for all claims of the cluster.
+    """
     by_name = {(one.claim, one.request): one for one in views}
     for other in _in_the_way(question, views):
         pools = frozenset((one.driver, one.pool) for one in devices_of(other))
@@ -91,9 +94,6 @@ def candidates(question: Question, views: list[RequestView]) -> Iterator[Change]
             word = "distinctAttribute" if constraint.is_distinct else "matchAttribute"
             text = f"drop the constraint {word} {constraint.attribute} of claim {claim}"
             yield Change(text, _unconstrained(claim, constraint))
-    for name in sorted({one.device_class for one in _unmatched(question, views)}):
-        for expression in question.classes[name].selectors:
-            yield Change(f"drop selector `{expression}` of DeviceClass {name}", _widened(name, expression))
 
 
 def _edits(
@@ -151,19 +151,6 @@ def _taints(question: Question, view: RequestView, what: SubRequest) -> list[Tai
     )
 
 
-def _unmatched(question: Question, views: list[RequestView]) -> Iterator[SubRequest]:
-    """Yield the requests of whose class no device is."""
-    by_name = {(one.claim, one.request): one for one in views}
-    for claim in question.claims:
-        for request in claim.requests:
-            for index, what in enumerate(request.alternatives):
-                groups = by_name[str(claim), request.named(index)].groups
-                if what.device_class in question.classes and all(
-                    any(r.cause is Cause.CLASS for r in one.reasons) for one in groups
-                ):
-                    yield what
-
-
 def devices_of(claim: Claim) -> list[DeviceID]:
     """Return the devices that a claim keeps from others: not those that it has by admin access (D79)."""
     results = ((claim.allocation or {}).get("devices") or {}).get("results") or ()
@@ -196,15 +183,6 @@ def _with_claim(claim: Claim, edit: Callable[[Claim], Claim]) -> Callable[[Quest
     def apply(question: Question) -> Question:
         claims = tuple(edit(one) if str(one) == str(claim) else one for one in question.claims)
         return replace(question, claims=claims)
-
-    return apply
-
-
-def _widened(name: str, expression: str) -> Callable[[Question], Question]:
-    def apply(question: Question) -> Question:
-        found = question.classes[name]
-        wider = replace(found, selectors=_dropped(found.selectors, expression))
-        return replace(question, classes={**question.classes, name: wider})
 
     return apply
 

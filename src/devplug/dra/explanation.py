@@ -232,7 +232,7 @@ def _without_slices(question: Question, device_class: DeviceClass) -> Iterator[s
     for expression in device_class.selectors:
         for driver in _DRIVER.findall(expression):
             if driver not in known:
-                yield f"driver {driver} has no ResourceSlice: it runs on no node, or finds no device there"
+                yield f"driver {driver} has published no ResourceSlice"
     if not known:
         yield "the cluster has no ResourceSlice: no driver of devices has listed any"
 

@@ -69,8 +69,10 @@ def test_a_node_with_devices_that_is_closed_to_the_pod_is_named() -> None:
     slices = (slice_on("worker-1", *gpus(1)),)
     result = asked(None, claim(), slices=slices, nodes=(node(), cordoned))
     assert "worker-1 has devices for all its claims, but it is cordoned" in result.facts
-    assert result.advice == (
-        "nothing that can be changed in its claims is enough: add devices, or mend their driver",
+    (advice,) = result.advice
+    assert advice == (
+        "nothing that can be changed in its claims is enough: add devices, or see what their driver "
+        "publishes (kubectl get resourceslices)"
     )
 
 
@@ -84,14 +86,14 @@ def test_what_was_not_tried_is_not_called_impossible() -> None:
     (advice,) = result.advice
     assert advice.endswith(
         "stopped looking after 20000 devices, and found no change in its claims that is enough: "
-        "add devices, or mend their driver"
+        "add devices, or see what their driver publishes (kubectl get resourceslices)"
     )
     found: Any = result.value()["claims"]
     assert found["stopped_looking"] in advice
 
 
 def test_a_driver_that_lists_no_devices_is_named() -> None:
-    fact = f"driver {DRIVER} has no ResourceSlice: it runs on no node, or finds no device there"
+    fact = f"driver {DRIVER} has published no ResourceSlice"
     assert fact in asked(None, claim(), slices=()).facts
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from devplug.monitor.why.evidence import Actor, State
+from devplug.monitor.why.evidence import Actor, ClaimObjects, State, asks_for_claims
 from tests.monitor.why.pods import RESOURCE, event, judged, node, pod, running
 from tests.sandbox.jsons import printed, recorded
 
@@ -80,6 +80,12 @@ PRE_START = "device plugin PreStartContainer rpc failed with err: rpc error: cod
         ),
         (
             "CreateContainerConfigError",
+            PRE_START + "DeadlineExceeded desc = pre-start: no answer in 20s",
+            Actor.PLUGIN,
+            "the plugin's pre_start refused container c: no answer in 20s",
+        ),
+        (
+            "CreateContainerConfigError",
             'secret "x" not found',
             Actor.KUBELET,
             "container c cannot be made (CreateContainerConfigError)",
@@ -96,7 +102,7 @@ PRE_START = "device plugin PreStartContainer rpc failed with err: rpc error: cod
             Actor.RUNTIME,
             "container c cannot be made (RunContainerError)",
         ),
-        ("ImagePullBackOff", "Back-off", Actor.IMAGE, "the image busybox of container c cannot be had"),
+        ("ImagePullBackOff", "Back-off", Actor.IMAGE, "the image busybox of container c is not available"),
     ],
 )
 def test_what_holds_a_container_up_says_who_and_that_it_is_tried_again(
@@ -162,7 +168,7 @@ def test_a_device_that_is_not_healthy_any_more_is_told_of_a_pod_that_runs() -> N
     told |= {"health": "Unhealthy", "message": "too hot"}
     result = judged(sick)
     assert (result.state, result.rejected_by) == (State.RUNNING, Actor.PLUGIN)
-    assert f"Dev-1 of {RESOURCE} in container c (too hot) is not healthy any more" in result.because
+    assert f"Dev-1 of {RESOURCE} in container c (too hot) is reported as unhealthy" in result.because
     assert not result.is_fine
     told["health"] = "Unknown"
     assert judged(sick).is_fine
@@ -170,15 +176,60 @@ def test_a_device_that_is_not_healthy_any_more_is_told_of_a_pod_that_runs() -> N
 
 def test_a_cluster_that_tells_no_devices_is_said_to_do_so() -> None:
     (fact,) = judged(running("mine", 2)).facts
-    assert fact.startswith(f"it holds 2 {RESOURCE}; their IDs are not known")
+    assert fact.startswith(f"it asks for 2 {RESOURCE}; its status does not name the devices")
+    assert "is off" not in fact
 
 
-def test_a_pod_that_was_bound_to_a_node_without_the_resource_runs_without_it() -> None:
-    bare = {"metadata": {"name": "worker-0"}, "status": {"capacity": {"cpu": "4"}}}
-    result = judged(running("mine"), nodes=(bare,))
+BARE: dict[str, Any] = {"metadata": {"name": "worker-0"}, "status": {"capacity": {"cpu": "4"}}}
+
+
+def test_a_node_that_lists_no_such_resource_may_have_had_it_at_the_start() -> None:
+    result = judged(running("mine"), nodes=(BARE,))
     assert (
-        f"worker-0 does not know {RESOURCE}: the pod was bound by name, and runs without it" in result.facts
+        f"worker-0 lists no {RESOURCE} now, and no claim of the pod serves it; if that was so when the pod "
+        "started, it runs without it" in result.facts
     )
+
+
+def by_claim() -> dict[str, Any]:
+    """Return a running pod whose limits a DeviceClass serves, as Kubernetes 1.36 reports it."""
+    made = running("mine")
+    mapping = {"containerName": "c", "resourceName": RESOURCE, "requestName": "container-0-request-0"}
+    made["status"]["extendedResourceClaimStatus"] = {
+        "resourceClaimName": "mine-extended-resources-x7k2p",
+        "requestMappings": [mapping],
+    }
+    return made
+
+
+def test_a_pod_whose_limits_a_class_serves_has_its_device_by_the_claim() -> None:
+    device = {
+        "request": "container-0-request-0",
+        "driver": "gpu.example.com",
+        "pool": "worker-0",
+        "device": "a",
+    }
+    claim = {
+        "metadata": {"namespace": "default", "name": "mine-extended-resources-x7k2p"},
+        "status": {"allocation": {"devices": {"results": [device]}}},
+    }
+    result = judged(by_claim(), nodes=(BARE,), claims=ClaimObjects(claims=(claim,)))
+    assert result.facts == (
+        f"container c holds gpu.example.com/worker-0/a of {RESOURCE}, by claim mine-extended-resources-x7k2p",
+    )
+    assert result.is_fine
+
+
+def test_a_claim_that_may_not_be_read_is_no_missing_device() -> None:
+    result = judged(by_claim(), nodes=(BARE,), claims=ClaimObjects())
+    assert result.facts == (
+        f"container c has {RESOURCE} by claim mine-extended-resources-x7k2p, whose devices were not read",
+    )
+
+
+def test_the_claim_of_limits_is_read_for_a_pod_that_runs() -> None:
+    assert asks_for_claims(by_claim())
+    assert not asks_for_claims(running("mine"))
 
 
 def test_a_pod_that_ends_and_one_that_has_ended_are_said_to() -> None:

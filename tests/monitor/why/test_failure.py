@@ -53,7 +53,7 @@ SICK = f"cannot allocate unhealthy devices {RESOURCE}"
         (
             "rpc error: code = Unavailable desc = connection error",
             Actor.PLUGIN,
-            "the plugin went away in the middle of the call, or did not answer",
+            "the plugin's call ended with Unavailable: connection error",
         ),
         (
             "device plugin GetPreferredAllocation rpc failed with err: rpc error: code = Unknown desc = no",
@@ -106,7 +106,7 @@ def test_each_error_of_an_allocation_says_who_and_why(error: str, rejected_by: A
             "Evicted",
             "The node was low on resource: memory.",
             Actor.NODE,
-            "the node ran short of a resource and evicted the pod",
+            "the kubelet evicted it",
         ),
         (
             "Preempting",

@@ -109,7 +109,7 @@ def test_a_pod_that_runs_says_which_device_it_holds(stage: Stage, capsys: pytest
     waited(stage, "pod/runs", sick)
     code, result = judged(stage, capsys, "default/runs")
     assert (code, result["state"], result["rejected_by"]) == (1, "Running", "plugin")
-    assert "laser-0 of example.com/laser in container main is not healthy any more" in result["because"]
+    assert "laser-0 of example.com/laser in container main is reported as unhealthy" in result["because"]
     broken.unlink()
     waited(stage, "pod/runs", sick.replace("Unhealthy", "Healthy"))
 

@@ -37,7 +37,8 @@ def test_what_a_node_has_decides_what_is_said(
     assert result.because == because
     assert result.advice
     if allocatable < capacity:
-        assert f"{capacity - allocatable} of {capacity} {RESOURCE} on worker-0 are unhealthy" in result.facts
+        fact = f"{capacity - allocatable} of {capacity} {RESOURCE} on worker-0 are unhealthy"
+        assert any(one.startswith(fact) for one in result.facts)
 
 
 def test_a_node_that_would_fit_but_is_closed_is_told_apart_from_one_that_is_full() -> None:
@@ -112,7 +113,7 @@ def test_recorded_words_of_a_scheduler_are_read_where_nodes_may_not_be() -> None
 
 
 def test_a_pod_that_nobody_has_looked_at_names_its_scheduler() -> None:
-    assert "(default-scheduler) has not looked at it yet" in judged(pod()).because
+    assert "(default-scheduler) has left neither a condition nor an event" in judged(pod()).because
     assert "see whether volcano runs" in judged(pod(schedulerName="volcano")).advice[0]
     gated = judged(pod(schedulingGates=[{"name": "example.com/wait"}]))
     assert "scheduling gate example.com/wait" in gated.because

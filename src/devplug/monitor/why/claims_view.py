@@ -180,7 +180,7 @@ def _elsewhere(evidence: Evidence, pod: Object, claims: Sequence[Claim]) -> Iter
             continue
         there = [node for node in evidence.nodes if NodeSelector.of(selector).matches(_node(node))]
         if not there:
-            yield f"its claim {one.name} is allocated on a node that is not there any more"
+            yield f"its claim {one.name} is allocated on a node that no Node of the cluster matches any more"
         elif all(why_unfit(pod, node) for node in there):
             where = some([f"{text(node, 'metadata', 'name')} ({why_unfit(pod, node)})" for node in there])
             yield f"its claim {one.name} is allocated where the pod may not go: {where}"
@@ -219,7 +219,7 @@ def _advice(explained: Explanation, not_there: Sequence[str], there: Iterable[st
     elif not changes:
         nothing = f"{stopped}, and found no change in its claims that is enough" if stopped else ""
         nothing = nothing or "nothing that can be changed in its claims is enough"
-        yield f"{nothing}: add devices, or mend their driver"
+        yield f"{nothing}: add devices, or see what their driver publishes (kubectl get resourceslices)"
     elif explained.needs_all:
         seen = (
             "these changes together are enough"

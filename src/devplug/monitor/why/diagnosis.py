@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from devplug.k8s.objects import Object, fields, maps, text, whole
 from devplug.k8s.pod_requests import device_counts, device_requests
+from devplug.monitor.cluster_claims import limits_by_claim
 from devplug.monitor.cluster_view import device_statuses, is_ready
 from devplug.monitor.why.evidence import (
     Actor,
@@ -26,8 +27,9 @@ from devplug.monitor.why.failure import failed, plugin_said
 from devplug.monitor.why.scheduling import unscheduled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from devplug.monitor.cluster_claims import ClaimedRequest
     from devplug.monitor.why.evidence import Evidence
 
 __all__ = ["explain"]
@@ -42,6 +44,8 @@ _INVALID: Final = re.compile(r"is invalid: (?P<why>.*)", re.DOTALL)
 
 _PRE_START: Final = "PreStartContainer"
 _PRE_START_RPC: Final = "device plugin PreStartContainer rpc failed with err: "
+_KUBELETS_DEADLINE: Final = "context deadline exceeded"
+"""Go's words for the kubelet's 30 s (endpoint.go); a plugin may have a deadline of its own."""
 _CDI: Final = re.compile(r"unresolvable CDI devices? (?P<names>.+?)(: unknown|$)")
 _IMAGE: Final = {
     "ErrImagePull",
@@ -157,7 +161,7 @@ def _placed(evidence: Evidence, pod: Object) -> Diagnosis:
             return _of_waiting(evidence, pod, status, waiting)
     if text(pod, "metadata", "deletionTimestamp"):
         because, steps = leaving(pod)
-        facts = _devices(pod)
+        facts = _devices(evidence, pod)
         return _diagnosis(evidence, State.TERMINATING, Actor.NOBODY, because, facts=facts, advice=steps)
     if text(pod, "status", "phase") == "Running":
         return _running(evidence, pod)
@@ -210,7 +214,7 @@ def _of_waiting(evidence: Evidence, pod: Object, status: Object, waiting: Object
             message=message,
         )
     if reason in _IMAGE:
-        because = f"the image {text(status, 'image')} of container {name} cannot be had ({reason})"
+        because = f"the image {text(status, 'image')} of container {name} is not available ({reason})"
         advice = (
             "see that the image's name is right, that the registry answers, and that the node may pull it",
         )
@@ -220,7 +224,7 @@ def _of_waiting(evidence: Evidence, pod: Object, status: Object, waiting: Object
         because = f"container {name} ended {whole(status, 'restartCount')} times"
         because += f", last with code {whole(end, 'exitCode')} ({text(end, 'reason')})" if end else ""
         advice = (f"see what the program said: {logs} --previous",)
-        facts = _devices(pod)
+        facts = _devices(evidence, pod)
         return _diagnosis(
             evidence, State.WAITING, Actor.PROGRAM, because, facts=facts, advice=advice, message=message
         )
@@ -232,7 +236,7 @@ def _of_waiting(evidence: Evidence, pod: Object, status: Object, waiting: Object
 
 def _of_pre_start(evidence: Evidence, container: str, message: str) -> Diagnosis:
     code, said = plugin_said(message)
-    if code == "DeadlineExceeded":
+    if code == "DeadlineExceeded" and said == _KUBELETS_DEADLINE:
         because = f"the plugin's pre_start of container {container} took longer than 30 s"
     else:
         reason = said or message.removeprefix(_PRE_START_RPC)
@@ -259,7 +263,7 @@ def _starting(evidence: Evidence, pod: Object) -> Diagnosis:
         advice = ("mend spec.nodeName and create the pod again",)
         return _diagnosis(evidence, State.WAITING, Actor.NODE, because, advice=advice)
     if known is not None and not is_ready(known):
-        because = f"{node} is not ready: {text(condition(known, 'Ready'), 'message') or 'it does not answer'}"
+        because = f"{node} is not ready: {text(condition(known, 'Ready'), 'message') or 'no reason given'}"
         advice = (f"see whether the kubelet runs on {node}",)
         return _diagnosis(evidence, State.WAITING, Actor.NODE, because, advice=advice)
     trouble = last_event(evidence.events, *_TROUBLES, _PREPARE)
@@ -279,14 +283,14 @@ def _starting(evidence: Evidence, pod: Object) -> Diagnosis:
                 "Allocate has no time limit, and while a plugin is busy in it, no pod of the node starts"
             ]
             steps += ["if it stays so, see in the plugin's log what Allocate does"]
-        because = f"the kubelet of {node} has not taken it up yet"
+        because = f"the kubelet of {node} has reported no container of it yet"
         return _diagnosis(evidence, State.STARTING, Actor.NOBODY, because, facts=facts, advice=steps)
     return _diagnosis(
         evidence,
         State.STARTING,
         Actor.NOBODY,
         f"{node} has admitted it and makes its containers",
-        facts=_devices(pod),
+        facts=_devices(evidence, pod),
         advice=("ask again in a moment",),
     )
 
@@ -321,11 +325,13 @@ def _running(evidence: Evidence, pod: Object) -> Diagnosis:
             evidence,
             State.RUNNING,
             Actor.PLUGIN,
-            f"it runs, but {some(sick, 10)} is not healthy any more",
-            facts=(*_devices(pod), "the kubelet stops no container because of that"),
-            advice=("mend the device, or delete the pod and create it again: it then gets a healthy one",),
+            f"it runs, but {some(sick, 10)} is reported as unhealthy",
+            facts=(*_devices(evidence, pod), "the kubelet stops no container because of that"),
+            advice=(
+                "repair the device, or delete the pod and create it again: a new pod gets healthy devices",
+            ),
         )
-    facts = [*_devices(pod), *_without(evidence, pod)]
+    facts = [*_devices(evidence, pod), *_without(evidence, pod)]
     unready = [text(one, "name") for one in container_statuses(pod) if _is_unready(one)]
     if unready:
         because = f"it runs, but container {some(unready)} is not ready"
@@ -338,8 +344,8 @@ def _is_unready(status: Object) -> bool:
     return bool(fields(status, "state", "running")) and status.get("ready") is False
 
 
-def _devices(pod: Object) -> list[str]:
-    """Return which devices each container holds, or why that is not known."""
+def _devices(evidence: Evidence, pod: Object) -> list[str]:
+    """Return which devices each container holds by its status and its claim, or that they do not say it."""
     asked = device_requests(pod)
     if not asked:
         return [] if maps(pod, "spec", "resourceClaims") else ["it asks for no devices"]
@@ -348,27 +354,45 @@ def _devices(pod: Object) -> list[str]:
         for (container, resource), devices in sorted(device_statuses(pod).items())
         if resource in asked and devices
     ]
-    if holdings or text(pod, "status", "phase") != "Running":
-        return holdings
-    parts = some([f"{number} {name}" for name, number in asked.items()])
-    return [
-        (
-            f"it holds {parts}; their IDs are not known (the kubelet's feature gate ResourceHealthStatus is "
-            "off)"
+    by_claim = _by_claim(evidence, pod)
+    for (container, resource), used in sorted(by_claim.items()):
+        names = some([f"{one.driver}/{one.pool}/{one.name}" for one in used.devices], 20)
+        holdings.append(
+            f"container {container} holds {names} of {resource}, by claim {used.claim}"
+            if names
+            else f"container {container} has {resource} by claim {used.claim}, whose devices were not read"
         )
+    unnamed = asked.keys() - {resource for _, resource in (*device_statuses(pod), *by_claim)}
+    if not unnamed or text(pod, "status", "phase") != "Running":
+        return holdings
+    parts = some([f"{asked[name]} {name}" for name in sorted(unnamed)])
+    return [
+        *holdings,
+        f"it asks for {parts}; its status does not name the devices (kubelets do with ResourceHealthStatus)",
     ]
 
 
+def _by_claim(evidence: Evidence, pod: Object) -> Mapping[tuple[str, str], ClaimedRequest]:
+    """Return what a pod has by the claim of its limits, by container and resource (D91)."""
+    found = evidence.claims.claims if evidence.claims is not None else None
+    claims = {(text(one, "metadata", "namespace"), text(one, "metadata", "name")): one for one in found or ()}
+    return limits_by_claim(pod, claims)
+
+
 def _without(evidence: Evidence, pod: Object) -> Iterator[str]:
-    """Return which resources its node does not know: a pod that is bound by name starts without them."""
+    """Return which resources neither its node nor a claim serves now: it may have started without them."""
     node = text(pod, "spec", "nodeName")
     known = [one for one in evidence.nodes or () if text(one, "metadata", "name") == node]
-    for resource in device_requests(pod):
-        if known and resource not in {
+    claimed = {resource for _, resource in _by_claim(evidence, pod)}
+    for resource in device_requests(pod).keys() - claimed if known else ():
+        if resource not in {
             **device_counts(known[0], "status", "capacity"),
             **device_counts(known[0], "status", "allocatable"),
         }:
-            yield f"{node} does not know {resource}: the pod was bound by name, and runs without it"
+            yield (
+                f"{node} lists no {resource} now, and no claim of the pod serves it; if that was so when the "
+                "pod started, it runs without it"
+            )
 
 
 # ── diagnosis ─────────────────────────────────────────────────────────────────────────────────────
@@ -388,7 +412,7 @@ def explain(evidence: Evidence) -> Diagnosis:
             pod=evidence.name,
             state=State.SUCCEEDED,
             rejected_by=Actor.NOBODY,
-            because="its containers have ended well, and it holds no devices any more",
+            because="its containers have ended well",
             unread=evidence.unread,
         )
     if not text(pod, "spec", "nodeName"):

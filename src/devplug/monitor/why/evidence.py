@@ -228,9 +228,10 @@ def held_by(pods: dict[str, int]) -> str:
 
 
 def asks_for_claims(pod: Object) -> bool:
-    """Whether a pod has claims, or the scheduler could not make one for its extended resources (D91)."""
+    """Whether a pod has claims, or the scheduler made one for its extended resources or could not (D91)."""
     said = text(condition(pod, "PodScheduled"), "message")
-    return bool(maps(pod, "spec", "resourceClaims")) or NO_DEVICES in said
+    made = fields(pod, "status", "extendedResourceClaimStatus")
+    return bool(maps(pod, "spec", "resourceClaims") or made) or NO_DEVICES in said
 
 
 def leaving(pod: Object) -> tuple[str, tuple[str, ...]]:

@@ -62,11 +62,15 @@ _GONE: Final = {"Unavailable", "Canceled"}
 _OTHER_REASONS: Final = {
     "Evicted": (
         Actor.NODE,
-        "the node ran short of a resource and evicted the pod",
-        "see in the message which resource ran short",
+        "the kubelet evicted it",
+        "see in the message which resource ran short, or which limit the pod exceeded",
     ),
     "Preempting": (Actor.KUBELET, "it had to make room for a critical pod", "give it a higher priority"),
-    "Terminated": (Actor.NODE, "the node was shut down", "nothing: a controller creates it again elsewhere"),
+    "Terminated": (
+        Actor.NODE,
+        "the node was being shut down",
+        "wait until the node is back, or choose another one",
+    ),
     "NodeShutdown": (Actor.NODE, "the node was being shut down", "wait until the node is back"),
     "NodeLost": (Actor.NODE, "its node does not answer any more", "see what has become of the node"),
     "DeadlineExceeded": (Actor.KUBELET, "it ran longer than its activeDeadlineSeconds", "allow it more time"),
@@ -177,9 +181,15 @@ def _of_allocation(evidence: Evidence, pod: Object, message: str) -> Diagnosis:
         return _diagnosis(evidence, Actor.KUBELET, because, advice=advice, message=message, pod=pod)
     code, said = plugin_said(error)
     if code in _GONE:
-        because = "the plugin went away in the middle of the call, or did not answer"
-        advice = ("see why the plugin's process ended: kubectl logs --previous", _AGAIN)
-        return _diagnosis(evidence, Actor.PLUGIN, because, advice=advice, message=message, pod=pod)
+        because = f"the plugin's call ended with {code}: {said}"
+        facts = [f"gRPC says {code} where a plugin ends or is away; a plugin may answer so, too"]
+        advice = (
+            "see what the plugin's log says, and whether its process ended: kubectl logs --previous",
+            _AGAIN,
+        )
+        return _diagnosis(
+            evidence, Actor.PLUGIN, because, facts=facts, advice=advice, message=message, pod=pod
+        )
     if code:
         call = _PREFERRED if _PREFERRED in error else "Allocate"
         advice = ("do what the plugin says", _AGAIN)
@@ -234,7 +244,7 @@ def _of_topology(evidence: Evidence, pod: Object, message: str) -> Diagnosis:
         f"the topology manager of {node} could not have {what} on NUMA nodes as its policy wants",
         facts=(
             "its policy is restricted or single-numa-node: no other refuses",
-            "the scheduler knows no NUMA nodes: it counted enough devices, on the wrong ones",
+            "the scheduler does not know NUMA nodes: it only counts devices",
             *known,
         ),
         advice=(

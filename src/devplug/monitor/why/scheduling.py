@@ -107,6 +107,7 @@ def _unknown(resource: str, known: set[str]) -> _Shortage:
         (
             *advice,
             f"start the plugin of {resource} where the hardware is, and see in its log that it registered",
+            f"with DRA, see that a DeviceClass has extendedResourceName {resource}",
         ),
     )
 
@@ -158,9 +159,10 @@ def _short(resource: str, number: int, nodes: list[NodeCount], pods: Sequence[Ob
 def _sick(nodes: list[NodeCount]) -> Iterator[str]:
     for one in nodes:
         if one.unhealthy:
-            yield f"{one.unhealthy} of {one.capacity} {one.resource} on {one.node} are unhealthy"
+            or_stopped = "" if one.allocatable else ", or their plugin has stopped"
+            yield f"{one.unhealthy} of {one.capacity} {one.resource} on {one.node} are unhealthy{or_stopped}"
         if not one.is_ready:
-            yield f"{one.node} is not ready: its kubelet does not answer"
+            yield f"{one.node} is not ready"
 
 
 # ── pods without a node ───────────────────────────────────────────────────────────────────────────
@@ -280,7 +282,7 @@ def _unseen(evidence: Evidence, pod: Object) -> Diagnosis:
         advice = "ask again in a moment; if it stays so, see whether the scheduler runs in kube-system"
     else:
         advice = f"see whether {scheduler} runs, or take spec.schedulerName out of the pod"
-    because = f"its scheduler ({scheduler}) has not looked at it yet"
+    because = f"its scheduler ({scheduler}) has left neither a condition nor an event on it yet"
     return _diagnosis(evidence, rejected_by=Actor.NOBODY, because=because, advice=(advice,))
 
 
