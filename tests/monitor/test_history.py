@@ -20,6 +20,7 @@ from devplug.monitor.history import (
     differences,
     slots,
 )
+from devplug.monitor.node_view import UNANSWERED
 from devplug.status import ConfigStatus, DeviceStatus, Holder, NodeStatus, ProcessStatus, ResourceStatus
 from tests.monitor.page.nodes import NOW, RESOURCE, device, node, resource, sick
 
@@ -53,6 +54,22 @@ def test_a_device_that_is_lost_to_its_holder_is_told_with_the_holder() -> None:
         f"{NAME} d unhealthy (unplugged)",
         f"{NAME} d lost (lab/p/main)",
     ]
+
+
+def test_a_device_whose_health_is_not_known_is_neither_unhealthy_nor_lost() -> None:
+    held = replace(HEALTHY, holders=(POD,))
+    unknown = replace(held, health="Unknown", reason="held, but its plugin does not list it")
+    assert lines(status(held), status(unknown)) == [
+        f"{NAME} d not-known (held, but its plugin does not list it)"
+    ]
+
+
+def test_a_daemon_that_goes_away_and_comes_back_is_one_change_each() -> None:
+    held, free = replace(HEALTHY, is_held=True, holders=(POD,)), replace(HEALTHY, id="e")
+    with_daemon = status(held, free, is_registered=True, process=7)
+    without = status(replace(held, health="Unknown"), fault=UNANSWERED)
+    assert lines(with_daemon, without) == [f"{NAME} not-known"]
+    assert lines(without, with_daemon) == [f"{NAME} ready"]
 
 
 def test_holds_and_releases_are_told_in_the_order_in_which_they_make_sense() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from devplug.devices import HEALTHY, UNHEALTHY
-from devplug.monitor.node_view import physical_devices
+from devplug.monitor.node_view import is_unanswered, physical_devices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -69,6 +69,8 @@ class ChangeKind(enum.StrEnum):
     """A container got it."""
     RELEASED = "released"
     """A container let go of it."""
+    NOT_KNOWN = "not-known"
+    """No program says any more whether the device is healthy: its plugin is away, or the kubelet is."""
     LOST = "lost"
     """It became unhealthy, or left the list, while a container holds it."""
     REGISTERED = "registered"
@@ -113,6 +115,10 @@ def _changes(before: NodeStatus, after: NodeStatus) -> Iterator[Change]:
         elif name not in new:
             yield from _device_changes(after.at, name, _by_id(old[name]), {})
             yield Change(after.at, ChangeKind.VANISHED, name)
+        elif is_unanswered(new[name]) != is_unanswered(old[name]):
+            # The kubelet lists held devices only: the others have neither gone nor come.
+            is_away = is_unanswered(new[name])
+            yield Change(after.at, ChangeKind.NOT_KNOWN if is_away else ChangeKind.READY, name)
         elif old[name] != new[name]:
             yield from _registration(after.at, old[name], new[name])
             yield from _device_changes(after.at, name, _by_id(old[name]), _by_id(new[name]))
@@ -144,9 +150,9 @@ def _device_changes(
         for holder in sorted({*(new.holders if new else ())} - {*(old.holders if old else ())}):
             yield Change(at, ChangeKind.HELD, name, device_id, _named(holder))
         if old is not None and new is not None and old.health != new.health:
-            kind = ChangeKind.HEALTHY if new.is_healthy else ChangeKind.UNHEALTHY
-            yield Change(at, kind, name, device_id, new.reason)
-            if new.holders and not new.is_healthy:
+            kinds = {HEALTHY: ChangeKind.HEALTHY, UNHEALTHY: ChangeKind.UNHEALTHY}
+            yield Change(at, kinds.get(new.health, ChangeKind.NOT_KNOWN), name, device_id, new.reason)
+            if new.holders and new.health == UNHEALTHY:
                 yield Change(at, ChangeKind.LOST, name, device_id, ", ".join(map(_named, new.holders)))
         if old is not None and new is None:
             yield Change(at, ChangeKind.VANISHED, name, device_id)

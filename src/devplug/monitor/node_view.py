@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from devplug.status import PodResourcesStatus, ProcessStatus
     from devplug.wire.values import AllocatableResources, ContainerDevices, PodResources
 
-__all__ = ["UNKNOWN", "PhysicalDevice", "joined", "physical_devices", "physical_id"]
+__all__ = ["UNKNOWN", "PhysicalDevice", "is_unanswered", "joined", "physical_devices", "physical_id"]
 
 
 UNKNOWN: Final = "Unknown"
@@ -31,6 +31,12 @@ UNKNOWN: Final = "Unknown"
 
 UNANSWERED: Final = "a devplug daemon served it, and no daemon answers now"
 """The fault of a resource that only the kubelet lists, and for which a daemon of ours left a ledger."""
+
+
+def is_unanswered(resource: ResourceStatus) -> bool:
+    """Whether only the kubelet tells of a resource because its devplug daemon does not answer."""
+    return resource.fault == UNANSWERED
+
 
 LISTED_WITHIN_SECONDS: Final = 1.0
 """How soon after it was given out a device is in the kubelet's answers."""

@@ -81,7 +81,7 @@ def test_replicas_stand_in_brackets_and_what_waits_for_devices_is_no_trouble() -
         ("10 (1 x 10 replicas)", "registered"),
         ("0", "waits for its first device"),
         ("1+", "another plugin's"),
-        ("1+", UNANSWERED),
+        ("1+", "not known"),
     ]
 
 

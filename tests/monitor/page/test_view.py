@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from devplug.monitor.history import History
+from devplug.monitor.node_view import UNANSWERED
 from devplug.monitor.page.state import State, Tile
 from devplug.monitor.page.view import details, natural, state
 from devplug.status import (
@@ -91,6 +92,27 @@ def test_the_numbers_are_those_of_the_kubelet_with_replicas_counted() -> None:
     assert (seen["healthy"], seen["unhealthy"], seen["held"]) == (2, 2, 1)
 
 
+def test_a_daemon_that_is_away_is_one_problem_and_its_devices_are_not_known() -> None:
+    away = [
+        resource(
+            held("x", health="Unknown"),
+            name=f"example.com/{n}",
+            fault=UNANSWERED,
+            is_registered=None,
+            process=None,
+        )
+        for n in "abcd"
+    ]
+    (seen,) = shown(node(*away))["nodes"]
+    assert (seen["healthy"], seen["unhealthy"], seen["not_known"]) == (0, 0, 4)
+    (problem,) = seen["problems"]
+    assert problem.startswith(
+        "No devplug daemon answers for example.com/a, example.com/b, example.com/c and 1 more: "
+    )
+    assert "kubectl -n devplug get pods" in problem
+    assert {row["fault"] for row in seen["resources"]} == {"not known"}
+
+
 def test_what_is_wrong_with_a_node_is_told() -> None:
     faulty = resource(fault="no kubelet yet", is_registered=False)
     config = ConfigStatus(file="/etc/d.yaml", applied_at=NOW, problems=("line 4: no",))
@@ -116,6 +138,22 @@ def test_another_plugin_of_a_name_is_told_once() -> None:
 def test_a_node_that_has_not_answered_yet_is_waited_for() -> None:
     seen = state(["a", "b"], History().after(node(name="b")), NOW, began_at=NOW)
     assert (seen["waiting"], [one["name"] for one in seen["nodes"]]) == (["a"], ["b"])
+
+
+def test_a_change_of_many_devices_at_once_is_one_line() -> None:
+    names = [f"x{n}" for n in range(5)]
+    before, after = resource(*map(device, names)), resource(*map(sick, names))
+    (line,) = shown(node(before), node(after, at=NOW + 1))["changes"]
+    assert (line["kind"], line["device"], line["more_devices"], line["times"]) == ("unhealthy", "x4", 4, 1)
+
+
+def test_a_device_that_flaps_has_one_line_for_each_direction() -> None:
+    statuses = [node(resource(one), at=NOW + at) for at, one in enumerate([device("x"), sick("x")] * 10)]
+    lines = shown(*statuses)["changes"]
+    assert [(one["kind"], one["times"], one["more_devices"]) for one in lines] == [
+        ("unhealthy", 10, 0),
+        ("healthy", 9, 0),
+    ]
 
 
 def test_the_newest_change_is_the_first() -> None:

@@ -44,8 +44,9 @@ def _all(state: State) -> Iterator[str]:
                     change["node"],
                     change["kind"],
                     change["resource"],
-                    change["device"],
-                    change["text"],
+                    change["device"]
+                    + (f" and {change['more_devices']} more" if change["more_devices"] else ""),
+                    change["text"] + (f" x {change['times']}" if change["times"] > 1 else ""),
                 )
                 for change in state["changes"]
             ),

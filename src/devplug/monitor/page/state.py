@@ -111,6 +111,8 @@ class NodeView(TypedDict):
     healthy: int
     """Devices, replicas counted, as the kubelet does; likewise below."""
     unhealthy: int
+    not_known: int
+    """Devices whose health no program says: a daemon is away, or only the kubelet lists them."""
     held: int
     resources: list[Resource]
     drivers: list[Driver]
@@ -130,6 +132,10 @@ class ChangeLine(TypedDict):
     resource: str
     device: str
     text: str
+    times: int
+    """How often it happened; `at` is the last time."""
+    more_devices: int
+    """How many other devices of the resource it happened to at the same look."""
 
 
 class State(TypedDict):

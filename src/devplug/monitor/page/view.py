@@ -7,8 +7,10 @@ from collections import Counter
 from itertools import groupby, islice, zip_longest
 from typing import TYPE_CHECKING, Final
 
+from devplug.devices import UNHEALTHY
 from devplug.errors import one_line
 from devplug.monitor.history import WINDOW_SECONDS, slots
+from devplug.monitor.node_view import is_unanswered
 from devplug.monitor.words import driver_sentence, is_stale
 
 if TYPE_CHECKING:
@@ -49,6 +51,7 @@ TEXT_LIMIT_BYTES: Final = 300
 _HOLDERS_SHOWN: Final = 3
 _CLAIMS_SHOWN: Final = 16
 _FILES_SHOWN: Final = 3
+_NAMES_SHOWN: Final = 3
 _NUMBER: Final = re.compile(r"([0-9]+)")
 
 _Place = tuple[tuple[int, ...], str]
@@ -226,29 +229,43 @@ def state(
             if name in history.latest
         ],
         "waiting": [name for name in names if name not in history.latest],
-        "changes": [_change(node, change) for node, change in reversed(history.changes[-CHANGES_SHOWN:])],
+        "changes": _changes(history.changes),
     }
 
 
 def _node(node: NodeStatus, history: History, now: float, limit: int, wanted: str) -> NodeView:
     devices = [device for resource in node.resources for device in resource.devices]
     healthy = sum(device.is_healthy for device in devices)
+    unhealthy = sum(device.health == UNHEALTHY for device in devices)
     found, strips = history.found[node.name], history.strips[node.name]
     made, hidden = _boards(found, strips, now, limit=limit, wanted=wanted)
     return {
         "name": node.name,
         "at": node.at,
         "healthy": healthy,
-        "unhealthy": len(devices) - healthy,
+        "unhealthy": unhealthy,
+        "not_known": len(devices) - healthy - unhealthy,
         "held": sum(device.is_held for device in devices),
         "resources": [_resource(one, len(found.get(one.name, ()))) for one in node.resources],
         "drivers": [_driver(one, now) for process in node.processes for one in process.drivers],
         "boards": made,
         "processes": [_process(one) for one in node.processes],
-        "problems": _lines([*node.problems, *_takeovers(node)]),
+        "problems": _lines([*node.problems, *_unanswered(node), *_takeovers(node)]),
         "kubelet_trouble": one_line(node.pod_resources.trouble, TEXT_LIMIT_BYTES),
         "hidden": hidden,
     }
+
+
+def _unanswered(node: NodeStatus) -> Iterator[str]:
+    """Yield one sentence on all resources whose daemon does not answer, and what to do."""
+    names = [one.name for one in node.resources if is_unanswered(one)]
+    if names:
+        more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
+        yield (
+            f"No devplug daemon answers for {', '.join(names[:_NAMES_SHOWN])}{more}: health and free devices "
+            "are not known, and new pods get none. Pods keep the devices that they hold. Start the daemon: "
+            f"see kubectl -n devplug get pods, or the service of devplug run on {node.name}"
+        )
 
 
 def _takeovers(node: NodeStatus) -> Iterator[str]:
@@ -268,7 +285,7 @@ def _resource(resource: ResourceStatus, found: int) -> Resource:
         "replicas": resource.replicas,
         "is_registered": resource.is_registered,
         "registered_at": resource.registered_at,
-        "fault": one_line(resource.fault, TEXT_LIMIT_BYTES),
+        "fault": "not known" if is_unanswered(resource) else one_line(resource.fault, TEXT_LIMIT_BYTES),
         "is_retired": resource.is_retired,
         "is_ours": resource.process is not None,
         "driver": resource.driver,
@@ -301,8 +318,34 @@ def _lines(texts: Sequence[str]) -> list[str]:
     return [*shown, f"and {more} more"] if more else shown
 
 
+def _changes(changes: Sequence[tuple[str, Change]]) -> list[ChangeLine]:
+    """Return the last changes, the newest first; equal ones and those of several devices are one line."""
+    shown: list[ChangeLine] = []
+    line_of: dict[tuple[object, ...], int] = {}
+    devices: list[set[str]] = []
+    looks: list[set[float]] = []
+    for node, change in reversed(changes):
+        same = (node, change.kind, change.resource_name, change.text)
+        number = line_of.get((*same, change.at), line_of.get((*same, change.device_id)))
+        if number is None:
+            if len(shown) == CHANGES_SHOWN:
+                continue
+            number = len(shown)
+            shown.append(_change(node, change))
+            devices.append(set())
+            looks.append(set())
+        devices[number].add(change.device_id)
+        looks[number].add(change.at)
+        line_of[*same, change.at] = line_of[*same, change.device_id] = number
+    for line, those, times in zip(shown, devices, looks, strict=True):
+        line["more_devices"], line["times"] = len(those) - 1, len(times)
+    return shown
+
+
 def _change(node: str, change: Change) -> ChangeLine:
     return {
+        "times": 1,
+        "more_devices": 0,
         "at": change.at,
         "node": node,
         "kind": change.kind.value,

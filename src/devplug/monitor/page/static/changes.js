@@ -1,6 +1,6 @@
 // The list of what has happened, and the sentences by which it is announced.
 
-import { age, h, keyed } from "./dom.js";
+import { age, h, keyed, middle } from "./dom.js";
 
 // A colon stands before a text, and is left out without one.
 const WORDS = {
@@ -10,6 +10,7 @@ const WORDS = {
   unhealthy: "is unhealthy:",
   held: "is held by",
   released: "was released by",
+  "not-known": "is not known any more",
   lost: "was lost while it was held by",
   registered: "is registered",
   "not-registered": "is not registered:",
@@ -41,10 +42,12 @@ function changeItem(change) {
       "span",
       { class: "what" },
       change.device ? "" : `${subjectOf(change)} `,
-      change.device || change.resource ? h("b", { class: "path" }, change.device || change.resource) : "",
+      change.device || change.resource ? h("b", { class: "path" }, ...middle(change.device || change.resource)) : "",
+      change.more_devices ? ` and ${change.more_devices} more` : "",
       " ",
       h("span", { class: kind }, verbOf(change)),
       change.text ? ` ${change.text}` : "",
+      change.times > 1 ? h("span", { class: "quiet" }, ` × ${change.times}`) : "",
       h("span", { class: "quiet of" }, [change.device ? change.resource : "", change.hasSeveralNodes ? change.node : ""].filter(Boolean).join(" on ")),
     ),
   );
@@ -62,6 +65,7 @@ function verbOf(change) {
 }
 
 export function changeSentence(change) {
-  const subject = change.device ? [change.device, "of", change.resource] : [subjectOf(change), change.resource];
+  const more = change.more_devices ? `and ${change.more_devices} more` : "";
+  const subject = change.device ? [change.device, more, "of", change.resource] : [subjectOf(change), change.resource];
   return [...subject, verbOf(change), change.text].filter(Boolean).join(" ");
 }

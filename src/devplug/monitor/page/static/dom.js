@@ -47,6 +47,15 @@ export function keyed(parent, items, keyOf, make, update = (_, item) => make(ite
   for (const child of old.values()) child.remove();
 }
 
+const LONG = 48;
+const HALF = 22;
+
+// A long text without its middle: both ends tell more. The whole text is in its title.
+export function middle(text) {
+  if (text.length <= LONG) return [text];
+  return [h("span", { title: text }, text.slice(0, HALF), "…", text.slice(-HALF))];
+}
+
 export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }

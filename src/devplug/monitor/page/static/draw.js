@@ -7,6 +7,7 @@ const DENSE = 48;
 const WIDE = 16; // Tiles; a board with more takes the whole width.
 const LONG = 20; // Letters; a group with such an ID has wider tiles.
 const TAIL = 9;
+const WHO_TAIL = 14;
 const MARKS = { Healthy: "✓", Unhealthy: "✕", Gone: "–" };
 
 export const healthClass = (health) =>
@@ -34,7 +35,7 @@ function updateNode(section, node, onOpen) {
   const parts = node.isWaiting
     ? [{ part: "title", node: { name: node.name } }, { part: "waiting" }]
     : [
-        { part: "title", node: pick(node, ["name", "healthy", "unhealthy", "held"]) },
+        { part: "title", node: pick(node, ["name", "healthy", "unhealthy", "not_known", "held"]) },
         { part: "troubles", texts: troubles(node) },
         { part: "resources", rows: node.resources },
         { part: "drivers", drivers: node.drivers },
@@ -77,8 +78,9 @@ const makers = {
         : h(
             "p",
             { class: "counts" },
-            h("span", {}, h("b", {}, `${node.healthy + node.unhealthy}`), " devices"),
+            h("span", {}, h("b", {}, `${node.healthy + node.unhealthy + node.not_known}`), " devices"),
             h("span", { class: node.unhealthy ? "bad" : "" }, h("b", {}, `${node.unhealthy}`), " unhealthy"),
+            node.not_known ? h("span", { class: "doubt" }, h("b", {}, `${node.not_known}`), " not known") : null,
             h("span", {}, h("b", {}, `${node.held}`), " held"),
           ),
     ),
@@ -157,7 +159,7 @@ const named = (name) => name.split("/").flatMap((part, at) => (at ? ["/", h("wbr
 
 function kubelet(one) {
   const retired = one.is_retired ? "retired: waits for its holders; " : "";
-  if (one.is_registered === null && one.fault) return h("span", { class: "bad" }, one.fault);
+  if (one.is_registered === null && one.fault) return h("span", { class: "doubt" }, one.fault);
   if (one.is_registered === null) return one.driver ? "another driver’s" : "another plugin’s";
   if (one.fault) return h("span", { class: "bad" }, `${retired}not ready`); // why stands among the troubles
   if (!one.is_registered) return h("span", { class: "quiet" }, `${retired}waits for its first device`);
@@ -197,6 +199,7 @@ function boardFrame(board, name) {
 function updateBoard(section, board, name, onOpen) {
   const isWide = !board.numa_nodes.length || board.groups.some((group) => group.tiles.length > WIDE);
   section.classList.toggle("wide", isWide);
+  section.classList.toggle("unwell", board.groups.some((group) => group.tiles.some((tile) => tile.health !== "Healthy")));
   keyed(
     section.querySelector(".groups"),
     board.groups,
@@ -258,7 +261,7 @@ function updateTile(item, tile, name) {
       tile.replicas > 1 ? h("span", { class: "share" }, `${tile.held}/${tile.replicas}`) : "",
     ),
     tile.replicas > 1 ? bar(tile.held, tile.replicas) : "",
-    h("span", { class: "who" }, who(tile)),
+    h("span", { class: "who" }, ...ends(who(tile), WHO_TAIL)),
     ...why(tile),
     strip(tile.strip),
   );
@@ -267,8 +270,12 @@ function updateTile(item, tile, name) {
 
 // The end of a long ID tells more than its middle: `usb-FTDI_FT232R…A6008isP`.
 function cut(id) {
-  if (id.length <= TAIL * 2) return h("span", { class: "id" }, h("span", { class: "start" }, id));
-  return h("span", { class: "id" }, h("span", { class: "start" }, id.slice(0, -TAIL)), h("span", { class: "end" }, id.slice(-TAIL)));
+  return h("span", { class: "id" }, ...ends(id, TAIL));
+}
+
+function ends(text, tail) {
+  if (text.length <= tail * 2) return [h("span", { class: "start" }, text)];
+  return [h("span", { class: "start" }, text.slice(0, -tail)), h("span", { class: "end" }, text.slice(-tail))];
 }
 
 function who(tile) {

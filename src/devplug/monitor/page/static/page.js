@@ -115,6 +115,9 @@ function applyFilter() {
       part.hidden = wanted !== "" && !part.querySelector("li:not([hidden]) > .tile");
     }
   }
+  const noMatch = document.getElementById("no-match");
+  noMatch.hidden = wanted === "" || state === null || main.querySelector("li:not([hidden]) > .tile") !== null;
+  setText(noMatch, `Nothing matches “${filter.value.trim()}”.`);
 }
 
 document.documentElement.classList.add("with-script");
