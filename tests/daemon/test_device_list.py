@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.daemon.device_list import REMOVED, DeviceList, KnownDevice, ScanResult, after_look
+from devplug.daemon.device_list import DeviceList, KnownDevice, ScanResult, after_look
 from devplug.daemon.sources.device import HostDevice
 from devplug.devices import Health
 from tests.daemon.hosts import resource
@@ -141,7 +141,10 @@ def test_what_changes_about_a_device_is_told() -> None:
 def test_a_removed_resource_lists_what_is_held_and_nothing_to_give_out() -> None:
     one = listing("share: {replicas: 2}")
     told(one, sight(A))
-    assert {device.id: device.health.reason for device in one.retire({"a::1"})} == {"a::1": REMOVED}
+    assert {device.id: device.health.reason for device in one.retire({"a::1"}, ())} == {"a::1": ""}
+    assert {device.id: device.health.reason for device in one.retire({"a::1"}, {"a"})} == {
+        "a::1": "unplugged"
+    }
 
 
 NAMES = st.sampled_from(["a", "b", "c"])

@@ -9,7 +9,7 @@ from devplug.status import Holder
 from devplug.wire.values import ContainerDevices, ContainerResources, PodResources
 
 RESOURCE = "example.com/a"
-RULES = Rules(period_seconds=10, grace_seconds=20)
+RULES = Rules(period_seconds=10, absence_seconds=10, grace_seconds=20, trusts_empty=True)
 KUBELET, NEXT_KUBELET = (1, 1, 1), (1, 2, 2)
 
 

@@ -19,7 +19,7 @@ from tests.kubelet.fakes import LONG_SECONDS
 
 Serve = Callable[[], Awaitable[Sequence[PodResources]]]
 
-QUICK = Rules(period_seconds=0.02, grace_seconds=0.05)
+QUICK = Rules(period_seconds=0.02, absence_seconds=0.02, grace_seconds=0.05)
 """Times that a test can wait for."""
 
 ONCE = Rules(period_seconds=3600)

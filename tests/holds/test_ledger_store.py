@@ -15,14 +15,14 @@ from devplug.holds.ledger_store import WRITE_PERIOD_SECONDS, LedgerFile
 from devplug.kubelet_dir import CHECKPOINT_NAME
 from tests.holds.listings import KUBELET, NEXT_KUBELET, RESOURCE, holder, pod
 from tests.holds.nodes import QUICK, answering, asking, first_answer, held_by, listing, questions, turns
-from tests.kubelet.fakes import healthy, registered
+from tests.kubelet.fakes import SYSTEM, healthy, registered
 from tests.kubelet.fakes import pod as new_pod
 from tests.kubelet.monitors import monitored, socket_below
 from tests.virtualtime import in_no_time, now
 from tests.waiting import until
 
 OTHER = "example.com/b"
-KEEP_ASKING = Rules(period_seconds=0.02, grace_seconds=3600)
+KEEP_ASKING = Rules(period_seconds=0.02, absence_seconds=0.02, grace_seconds=3600)
 FILE = "held-036cbe16b001.json"
 """Of `RESOURCE`; its name may not change, or an update forgets what is held."""
 
@@ -54,6 +54,7 @@ def held_in(folder: Path, resource_name: str = RESOURCE) -> set[str]:
 
 async def test_a_release_while_we_were_down_is_told_once(short_dir: Path) -> None:
     async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a")):
+        await kubelet.admit(SYSTEM)
         await kubelet.admit(new_pod("u"))
         holders = owning(short_dir)
         async with asking(holders):
@@ -80,6 +81,7 @@ async def test_a_release_while_we_were_down_is_told_once(short_dir: Path) -> Non
 
 async def test_a_release_whose_reader_did_not_get_through_is_told_again(short_dir: Path) -> None:
     async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a")):
+        await kubelet.admit(SYSTEM)
         await kubelet.admit(new_pod("u"))
         for attempt in range(3):
             holders = owning(short_dir)

@@ -56,6 +56,10 @@ def pod(uid: str, count: int = 1, resource_name: str = RESOURCE) -> Pod:
     return Pod(uid, uid, containers=(Container("c", {resource_name: count}),))
 
 
+SYSTEM = Pod("system", "system", containers=(Container("c"),))
+"""A pod without devices, as each node has: without any pod the kubelet's answer shows nothing."""
+
+
 class Clock:
     """A clock that moves only by hand."""
 

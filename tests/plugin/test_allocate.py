@@ -298,9 +298,10 @@ async def test_many_calls_at_once_run_one_after_the_other(short_dir: Path) -> No
         running -= 1
 
     steered = Steered(count)
-    async with served(short_dir, steered, devices("a")) as plugin, asyncio.TaskGroup() as group:
-        for _ in range(64):
-            group.create_task(plugin.allocate(["a"]))
+    names = [f"a{number}" for number in range(64)]
+    async with served(short_dir, steered, devices(*names)) as plugin, asyncio.TaskGroup() as group:
+        for name in names:
+            group.create_task(plugin.allocate([name]))
     assert most == 1
     assert len(steered.calls) == 64
 

@@ -369,6 +369,7 @@ def use_of(share: Share, resource: Resource, boot: str) -> Use:
         tuple((node.real_path if is_resolved else "") or node.host_path for node in nodes),
         boot,
         resource.overlap == "shared",
+        resource.on_release is not None,
     )
 
 

@@ -43,6 +43,8 @@ class DaemonContext(Struct):
     """What every Allocate gave, by resource and device ID, where `holders` is None."""
     claimed: Callable[[], Iterable[HeldDevice]] = lambda: ()
     """Returns the devices that claims use, of all drivers on this node."""
+    hand_over: Callable[[Use], None] = lambda _: None
+    """Called with hardware that has to be cleaned and whose own resource does not clean any more."""
     claims_revision: Callable[[], object] = lambda: None
     """Returns a value that changes with `claimed`."""
     holders: Holders | None = None

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from devplug.daemon.placement import Placement
     from devplug.daemon.preference import Candidate
     from devplug.errors import DevplugError
+    from devplug.holds.hardware import Use
     from devplug.holds.holders import Holders
     from devplug.plugin.serving import Serving
 
@@ -355,6 +356,12 @@ class Daemon:
         if removed:
             logger.info("removed CDI files that no container uses", extra={"files": removed})
 
+    def hand_over(self, use: Use) -> None:
+        """Have hardware cleaned by the resource that finds it now, before a container gets it."""
+        for plugin in self._plugins.values():
+            for name in plugin.names_of(use):
+                plugin.held.adopt(name)
+
     def close(self) -> None:
         """Cancel all waiting tasks."""
         if self._label_task is not None:
@@ -372,8 +379,8 @@ class Daemon:
         plugin.retire()
         if held := plugin.held.held_ids():
             logger.warning(
-                "containers hold devices of a resource that the file does not serve this way any more; it is "
-                "listed as Unhealthy until they are released",
+                "containers hold devices of a resource that the file does not serve this way any more; it "
+                "allocates none, and ends when they are released",
                 extra={"resource_name": name, "devices": sorted(held), "pods": self._pods(name, held)},
             )
         self._retired[name] = _Retired(plugin, self._group.create_task(self._see_off(plugin)))

@@ -22,6 +22,7 @@ from devplug.daemon.device_attributes import NO_FACTS, facts_for_claims
 from devplug.daemon.sources.device import HostDevice
 from devplug.devices import Device, Health, HealthState
 from devplug.errors import PluginError
+from devplug.holds.hardware import marks
 from devplug.status import DeviceStatus, health_word
 from devplug.wire.values import LIST_LIMIT_BYTES
 
@@ -49,6 +50,8 @@ class KnownDevice(Struct, frozen=True):
 
     found: HostDevice
     gone_at: float | None = None
+    was_found: bool = True
+    """Whether a scan ever found it; else only its hold is known."""
 
     @property
     def is_present(self) -> bool:
@@ -77,12 +80,12 @@ def after_look(
     for name, old in before.items():
         if name in known:
             continue
-        gone = KnownDevice(old.found, now) if old.is_present else old
-        if now < gone.leaves_at(keep_seconds) or name in held:
+        gone = replace(old, gone_at=now) if old.is_present else old
+        if name in held or (gone.was_found and now < gone.leaves_at(keep_seconds)):
             known[name] = gone
     for name in held:
         if name not in known:
-            known[name] = KnownDevice(HostDevice(name), now)
+            known[name] = KnownDevice(HostDevice(name), now, was_found=False)
     return known
 
 
@@ -175,9 +178,17 @@ class DeviceList:
         self.withheld = stale.union(*map(self.ids_of, (*scan.refused, *scan.unchecked, *blocked)))
         return (*listed, *_unhealthy(stale, "no longer advertised"))
 
-    def retire(self, held_ids: Collection[str]) -> tuple[Device, ...]:
-        """Return the list of a removed resource: the devices that containers hold, all Unhealthy."""
-        return _unhealthy(held_ids, REMOVED)
+    def retire(self, held_ids: Collection[str], absent: Collection[str]) -> tuple[Device, ...]:
+        """Return the list of a removed resource: the devices that containers hold.
+
+        `absent` has the names of those whose hardware is not there.
+        """
+        if self._is_claimed:  # or a scheduler would allocate them to other claims
+            return _unhealthy(held_ids, REMOVED)
+        replicas = self._resource.share.replicas
+        here = [Device(one) for one in sorted(held_ids) if found_name(one, replicas) not in absent]
+        gone = [one for one in held_ids if found_name(one, replicas) in absent]
+        return (*here, *_unhealthy(gone, "unplugged"))
 
     def present(self) -> dict[str, HostDevice]:
         """Return the devices that are present, by name."""
@@ -257,12 +268,18 @@ def _renamed(known: Mapping[str, KnownDevice], found: Sequence[HostDevice]) -> f
     gone = {name: one.found for name, one in known.items() if name not in names}
     if not gone:
         return frozenset()
-    identities = {one.identity for one in found} - {None}
-    keys = {key for one in found for key in one.keys}
+    by_mark: dict[str, list[HostDevice]] = {}
+    for one in found:
+        for mark in (*marks(one.identity), *one.keys):
+            by_mark.setdefault(mark, []).append(one)
     return frozenset(
         name
         for name, one in gone.items()
-        if one.identity in identities or (one.identity is None and not keys.isdisjoint(one.keys))
+        if any(
+            one.identity is None or other.identity is None or one.identity.is_same(other.identity)
+            for mark in (marks(one.identity) or one.keys)
+            for other in by_mark.get(mark, ())
+        )
     )
 
 

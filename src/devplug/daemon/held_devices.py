@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from devplug.backoff import backoff_seconds
 from devplug.daemon.config.templates import Missing
-from devplug.daemon.container_response import found_name
+from devplug.daemon.container_response import device_ids, found_name
 from devplug.daemon.sources.device import HostDevice
 from devplug.devices import Device, Health
 from devplug.errors import AllocationError, UnhealthyDeviceError, one_line
@@ -65,7 +65,8 @@ class HeldDevices:
     Without `holders` a device counts as held for ever after its Allocate, unless `claimed_ids` returns those
     that claims use. `dirty_file` keeps the names of dirty devices over a restart; `before` is the `handover`
     of the plugin that this one replaces. `given` has what every Allocate gave, by device ID, as long as
-    PodResources is not asked who holds what.
+    PodResources is not asked who holds what. `hand_over` has hardware cleaned by the resource that finds it
+    now, where this one does not clean.
 
     Two daemons may serve the claims of a resource side by side, and release what the other one has given. So
     what is in use stands in the driver's state file alone, and `dirty_file` has what was not cleaned after
@@ -81,6 +82,7 @@ class HeldDevices:
         dirty_file: DirtyFile | None = None,
         before: Handover | None = None,
         given: dict[str, Use | None] | None = None,
+        hand_over: Callable[[Use], None] = lambda _: None,
         retry_seconds: float = FIRST_RETRY_SECONDS,
     ) -> None:
         self.changed = asyncio.Event()
@@ -97,12 +99,21 @@ class HeldDevices:
         self._found: dict[str, HostDevice] = dict(before.found) if before else {}
         self._present: frozenset[str] = frozenset()
         self._dirty: set[str] = set()
+        self._away: frozenset[str] = frozenset()
+        self._inherited: set[str] = set()
+        """The dirty devices that an older version has left in its own file."""
+        self._hand_over = hand_over
         self._releasing: set[str] = set()
         """The device IDs of claims that are being released: they keep no replica from being cleaned."""
         if before:
             self._dirty |= before.dirty
         elif claimed_ids is None:
-            self._dirty |= {*self.held_names(), *(dirty_file.read() if dirty_file else ())}
+            self._inherited = set(dirty_file.read() if dirty_file else ())
+            self._dirty |= {*self.held_names(), *self._inherited}
+        self._is_lost = False
+        """Whether records were lost, so that each device is to be cleaned that no container holds."""
+        if holders is not None and resource.on_release is not None and claimed_ids is None:
+            self._is_lost = holders.keep_file(resource.name)
         self._faults: dict[str, str] = dict(before.faults) if before else {}
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._at_once = asyncio.Semaphore(CLEANED_AT_ONCE)
@@ -123,7 +134,18 @@ class HeldDevices:
         """Return the device IDs that a container may hold, or that were released and are dirty."""
         if self._claimed_ids is not None:
             return self._claimed_ids() | self._given.keys()
-        return self._holders.held_ids(self._resource.name) if self._holders else frozenset(self._given)
+        if self._holders is None:
+            return frozenset(self._given)
+        held = self._holders.held_ids(self._resource.name)
+        return held - self._away if self._away else held
+
+    def _note_away(self) -> None:
+        """Note which released devices are cleaned when they are plugged in again: lists may drop them."""
+        pending = () if self._holders is None else self._holders.pending(self._resource.name)
+        away = frozenset(one.device_id for one in pending if self._is_absent(self._name(one.device_id)))
+        if away != self._away:
+            self._away = away
+            self.changed.set()
 
     def certainly_held_names(self) -> frozenset[str] | None:
         """Return `held_names` if it is known who holds what; else None."""
@@ -143,18 +165,37 @@ class HeldDevices:
         return found_name(device_id, self._resource.share.replicas)
 
     def health_of(self, name: str) -> Health:
-        """Return the health of a device by its last `onRelease`: unhealthy while that fails."""
-        return Health.from_fault(self._faults.get(name))
+        """Return the health of a device by its last `onRelease`: unhealthy while that fails.
+
+        Also while a use cannot be recorded, because the next daemon would not know that it has to clean.
+        """
+        return Health.from_fault(self._faults.get(name) or self._record_fault())
+
+    def _record_fault(self) -> str | None:
+        if self._holders is None or self._resource.on_release is None:
+            return None
+        fault = self._holders.record_fault(self._resource.name)
+        return f"its use cannot be recorded, so that onRelease may be left out: {fault}" if fault else None
 
     def follow(self, present: Collection[HostDevice], *, is_any_gone: bool) -> None:
         """Record the present devices; while any is gone, PodResources is asked who holds devices."""
         for one in present:
             # What could not be cleaned while it was away may be cleaned now.
-            if one.name in self._faults and one.name not in self._present:
+            if one.name in {*self._faults, *self._dirty} and one.name not in self._present:
                 self._is_replugged = True
                 self._woken.set()
             self._found[one.name] = one
         self._present = frozenset(one.name for one in present)
+        self._note_away()
+        if self._is_lost and self._holders is not None:
+            self._is_lost = False
+            logger.warning(
+                "records of held devices were lost; onRelease is run for each device that no container holds",
+                extra={"resource_name": self._resource.name, "count": len(self._present)},
+            )
+            ids = {one for name in self._present for one in device_ids(name, self._resource.share.replicas)}
+            self._holders.assume_held(self._resource.name, ids - self.held_ids())
+            self._dirty |= self._present
         if is_any_gone:
             self._is_needed.set()
 
@@ -174,7 +215,8 @@ class HeldDevices:
         A device of which another container holds another replica is left alone.
         """
         ids = frozenset(device.id for device in devices)
-        # The kubelet gives out only what is free; whoever had it is gone.
+        if self._holders is not None:
+            await self._holders.release_or_refuse(self._resource.name, ids)
         for device_id in ids:
             self._given.pop(device_id, None)
         if self._resource.on_release is None:
@@ -197,18 +239,26 @@ class HeldDevices:
     def give(self, devices: Iterable[Device], uses: Mapping[str, Use] = NO_USES) -> None:
         """Record the Allocate of these devices. Call it before the kubelet has the answer.
 
-        `uses` has what the container gets of each, by device ID.
+        `uses` has what the container gets of each, by device ID. Raises `UnhealthyDeviceError` if they have
+        to be cleaned after this use and the use cannot be recorded.
         """
         if self._claimed_ids is not None:
             return  # the driver did so before, in its state file
         ids = [device.id for device in devices]
         if self._resource.on_release is not None:
             self._dirty.update(map(self._name, ids))
-            self._remember()
         if self._holders is None:
             self._given.update((device_id, uses.get(device_id)) for device_id in ids)
-        else:
-            self._holders.note_allocated(self._resource.name, ids, uses)
+            self._remember()
+            return
+        self._holders.note_allocated(self._resource.name, ids, uses)
+        if self._resource.on_release is not None and (
+            fault := self._holders.record(self._resource.name, ids)
+        ):
+            raise UnhealthyDeviceError(
+                f"its use cannot be recorded, so that onRelease may be left out: {fault}",
+                *(Device(self._name(device_id)) for device_id in ids),
+            )
 
     def complete(self, device_id: str, use: Use) -> None:
         """Record what a container has of a device, where an older version has recorded the ID alone."""
@@ -223,8 +273,12 @@ class HeldDevices:
             self._dirty = set(self._file.read())
 
     def _remember(self) -> None:
-        if self._file is not None:
+        """Keep the dirty devices for the next daemon, if the ledger does not."""
+        if self._file is not None and self._holders is None:
             self._file.write(self._dirty)
+        elif self._file is not None and self._inherited:
+            self._file.write(self._inherited & self._dirty)
+            self._inherited &= self._dirty
 
     # ── coming back ──
 
@@ -257,20 +311,43 @@ class HeldDevices:
             group.create_task(self._try_again())
             if self._holders is not None:
                 group.create_task(self._follow_releases(self._holders))
+                group.create_task(self._follow_faults(self._holders))
 
     async def _follow_releases(self, holders: Holders) -> None:
         await self._is_needed.wait()
-        with holders.releases(self._resource.name) as releases:
+        name = self._resource.name
+        with holders.releases(name):
             await holders.wait(lambda: holders.is_known)
-            # What came free before is not listed as a release.
+            # What was released before is not listed as a release.
             await self._clean_all(self._dirty - self.held_names())
             self.changed.set()
-            async for released in releases:
-                await self._clean_released([one.device_id for one in released])
-                holders.take(released)
+            tried: frozenset[int] = frozenset()
+            while True:
+                released = await holders.wait(
+                    lambda tried=tried: [one for one in holders.pending(name) if id(one) not in tried]  # type: ignore[misc]
+                )
+                await self._clean_released(holders, [one.device_id for one in released])
+                self._take_cleaned(holders)
+                self._note_away()
+                tried = frozenset(map(id, holders.pending(name)))
                 self.changed.set()
 
-    async def _clean_released(self, device_ids: Iterable[str]) -> None:
+    def _take_cleaned(self, holders: Holders) -> None:
+        """End the holds of released devices that need no clean-up any more."""
+        pending = holders.pending(self._resource.name)
+        dirty = self._dirty if self._resource.on_release is not None else ()
+        if cleaned := [one for one in pending if self._name(one.device_id) not in dirty]:
+            holders.take(cleaned)
+
+    async def _follow_faults(self, holders: Holders) -> None:
+        """Have the devices listed again when uses cannot be recorded, or can be again."""
+        fault = ""
+        while True:
+            await holders.wait(lambda last=fault: self._record_fault() != (last or None))  # type: ignore[misc]
+            fault = self._record_fault() or ""
+            self.changed.set()
+
+    async def _clean_released(self, holders: Holders, device_ids: Iterable[str]) -> None:
         freed = [device_id for device_id in device_ids if not self._may_be_held(device_id)]
         if not freed:
             return
@@ -279,8 +356,19 @@ class HeldDevices:
         names = set(map(self._name, freed))
         if self._resource.on_release is not None:
             self._dirty |= names
-            self._remember()
             await self._clean_all(names)
+            return
+        for device_id in freed:
+            use = holders.use_of(self._resource.name, device_id)
+            if use is not None and use.is_dirty:
+                self._hand_over(use)
+
+    def adopt(self, name: str) -> None:
+        """Have a device cleaned that was used under another resource name, before a container gets it."""
+        if self._resource.on_release is not None and self._holders is not None:
+            self._dirty.add(name)
+            ids = device_ids(name, self._resource.share.replicas)
+            self._holders.assume_held(self._resource.name, set(ids) - self.held_ids())
 
     async def _try_again(self) -> None:
         tries = 1
@@ -291,7 +379,7 @@ class HeldDevices:
             if is_woken and not self._is_replugged:
                 continue
             self._is_replugged = False
-            await self._clean_all(self._faults)
+            await self._clean_all({*self._faults, *self._dirty})
             tries = tries + 1 if self._faults else 1
 
     async def _clean_all(self, names: Iterable[str], ids: Collection[str] = ()) -> dict[str, str]:
@@ -311,7 +399,7 @@ class HeldDevices:
         """Run `onRelease` for a dirty device, one run at a time; return why it failed, or ""."""
         assert self._resource.on_release is not None
         async with self._locks[name], self._at_once:
-            if name not in self._dirty or self._others_hold(name, ids):
+            if name not in self._dirty or self._others_hold(name, ids) or self._is_absent(name):
                 return ""
             found = self._found.get(name, HostDevice(name))
             fault = await self._command(self._resource.on_release.exec, found, "onRelease")
@@ -322,8 +410,15 @@ class HeldDevices:
                 self._dirty.discard(name)
                 self._faults.pop(name, None)
                 self._remember()
+                if self._holders is not None:
+                    self._take_cleaned(self._holders)
             self.changed.set()
             return fault
+
+    def _is_absent(self, name: str) -> bool:
+        """Whether a device is not there: by its name, its node and its path the command may reach others."""
+        found = self._found.get(name)
+        return found is not None and bool(found.nodes or found.hardware) and name not in self._present
 
     async def _follow_losses(self) -> None:
         while True:

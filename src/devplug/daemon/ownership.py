@@ -152,6 +152,10 @@ class Ownership:
         """Return another hold of a device's hardware; None if a container may have the device."""
         return self._current().conflict(resource_name, found.name, found.keys, is_shared=is_shared)
 
+    def absent(self, resource_name: str) -> frozenset[str]:
+        """Return the names of a resource's held devices whose hardware nothing shows to be present."""
+        return frozenset(name for resource, name in self._current().absent if resource == resource_name)
+
     def note_given(self, resource_name: str, given: Iterable[tuple[HostDevice, Use]]) -> None:
         """Take over holds that were recorded just now: without a new decision, if no other resource minds."""
         holds = [Hold(resource_name, found.name, use, found.keys) for found, use in given]

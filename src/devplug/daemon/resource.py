@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import aclosing, suppress
+from contextlib import aclosing, nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +18,7 @@ from devplug.daemon.path_check import check_shares, faulty_node
 from devplug.daemon.sources.kinds import source_of
 from devplug.devices import Device, Health, HealthState
 from devplug.errors import AllocationError, PluginError, UnhealthyDeviceError
+from devplug.holds.holders import ANSWER_SECONDS
 from devplug.linux.notifier import within
 from devplug.plugin.contract import DevicePlugin
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from devplug.daemon.sources.device import HostDevice
     from devplug.devices import ContainerResponse
     from devplug.errors import HasId
+    from devplug.holds.hardware import Use
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +66,7 @@ class ConfiguredPlugin(DevicePlugin):
             self.context.holders_of(resource),
             claimed_ids=self.context.claimed_ids_of(resource),
             given=self.context.given.setdefault(resource.name, {}),
+            hand_over=self.context.hand_over,
             dirty_file=self.context.dirty_file(resource.name),
             before=before.held.handover() if before else None,
         )
@@ -88,8 +91,9 @@ class ConfiguredPlugin(DevicePlugin):
             self._prober = Prober(resource.health, self._host, resource_name=resource.name)
         self._cdi_spec = self._open_cdi_spec()
         self._responses = Responses(resource)
+        self.allocate_timeout_seconds = ALLOCATE_SECONDS + ANSWER_SECONDS
         if resource.on_release is not None:
-            self.allocate_timeout_seconds = ALLOCATE_SECONDS + resource.on_release.exec.timeout_seconds
+            self.allocate_timeout_seconds += resource.on_release.exec.timeout_seconds
         self._changed = asyncio.Event()
         self._has_new = asyncio.Event()
         self._checked_devices: frozenset[HostDevice] = frozenset()
@@ -212,7 +216,7 @@ class ConfiguredPlugin(DevicePlugin):
             return listed
         if not held_ids and not self._calls:
             self.is_over.set()
-        return self.listing.retire(held_ids)
+        return self.listing.retire(held_ids, self.context.ownership.absent(self.resource_name))
 
     def _named(self, looked: Sequence[HostDevice]) -> Sequence[HostDevice]:
         replicas = self.resource.share.replicas
@@ -323,6 +327,11 @@ class ConfiguredPlugin(DevicePlugin):
 
         `first_index` is the `{index}` of the first device.
         """
+        holders = self.context.holders_of(self.resource)
+        with nullcontext() if holders is None else holders.allocating():
+            return await self._allocated(devices, first_index)
+
+    async def _allocated(self, devices: Sequence[Device], first_index: int) -> ContainerResponse:
         self._calls += 1
         try:
             if self.is_retired:
@@ -362,6 +371,19 @@ class ConfiguredPlugin(DevicePlugin):
             self.answered = {**self.answered, **allocated}
         if len(self.answered) > len(held):
             self.answered = {device_id: one for device_id, one in self.answered.items() if device_id in held}
+
+    def names_of(self, use: Use) -> list[str]:
+        """Return the names of found devices that are the hardware of a use."""
+        numbers = frozenset(use.numbers)
+        return [
+            one.name
+            for one in self._named(self.looked or ())
+            if (
+                use.hardware.is_same(one.identity)
+                if use.hardware and one.identity
+                else not numbers.isdisjoint(one.keys)
+            )
+        ]
 
     def _complete_holds(self, mine: Iterable[HostDevice]) -> None:
         """Record what containers have of devices of which an older version has recorded the IDs alone."""

@@ -297,6 +297,7 @@ async def serve_config(
         )
         daemon = Daemon(serving, context, group)
         context.claimed_ids = daemon.claimed_ids
+        context.hand_over = daemon.hand_over
         config_file = None if file is None else ConfigFile(file, daemon, serving.notifier.notify, look_again)
         probes = _Probes(serving, daemon, holders, config_file)
         tasks = []

@@ -12,12 +12,12 @@ from devplug.backoff import backoff_seconds
 from devplug.errors import KubeletError, RemoteError
 from devplug.holds.held_device import only_text
 from devplug.wire.limits import MONITOR_RECEIVE_LIMIT_BYTES
-from devplug.wire.podresources import GET_ALLOCATABLE_RESOURCES, LIST, V1ALPHA1_LIST
+from devplug.wire.podresources import GET, GET_ALLOCATABLE_RESOURCES, LIST, V1ALPHA1_LIST
 from devplug.wire.sockets import connected, socket_identity
-from devplug.wire.values import ContainerDevices, ContainerResources, PodResources
+from devplug.wire.values import ContainerDevices, ContainerResources, PodName, PodResources
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
     from pathlib import Path
 
     from devplug.wire.sockets import Peer
@@ -95,6 +95,31 @@ async def ask(
     if socket_identity(socket) != kubelet:
         raise UnansweredError(Trouble.REPLACED, f"{socket} was replaced while its kubelet was asked")
     return Answer(pods, kubelet, is_v1, allocatable)
+
+
+async def ask_pods(
+    socket: Path, names: Collection[PodName], *, timeout_seconds: float
+) -> tuple[PodResources, ...] | None:
+    """Ask the kubelet for these pods; those that it does not know are left out.
+
+    Unlike `List`, `Get` leaves the kubelet's books as they are (manager.go UpdateAllocatedDevices is not
+    called). None if the kubelet does not serve it: before 1.27, or with its feature gate off. Raises
+    `UnansweredError`.
+    """
+    found = []
+    try:
+        async with connected(socket, receive_limit_bytes=MONITOR_RECEIVE_LIMIT_BYTES) as peer:
+            for name in names:
+                try:
+                    found.append(await peer.call(GET, name, timeout_seconds=timeout_seconds))
+                except RemoteError as error:
+                    if error.status == "Unimplemented" or "disabled" in error.text:
+                        return None
+                    if "not found" not in error.text:
+                        raise
+    except RemoteError as error:
+        raise _unanswered(error, socket) from error
+    return tuple(found)
 
 
 async def ask_allocatable(socket: Path, *, timeout_seconds: float) -> AllocatableResources | None:

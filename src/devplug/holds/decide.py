@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct, field
 
+from devplug.holds.hardware import marks
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -83,6 +85,8 @@ class Decision(Struct, frozen=True):
     """By key: the holds that share it, and whether each of them may share the hardware."""
     finders: Mapping[Key, frozenset[str]] = field(default_factory=dict)
     """By key: the resources that find it."""
+    absent: frozenset[tuple[str, str]] = frozenset()
+    """Resource and name of the holds whose hardware nothing shows to be present."""
 
     def names_of(self, resource_name: str) -> Names:
         """Return `names` of one resource."""
@@ -139,7 +143,12 @@ def decide(listings: Iterable[Listing], holds: Sequence[Hold], twins: Collection
     decision = Decision(names, {}, holds_of, _finders(keys_of))
     held = {(hold.resource_name, hold.name) for hold in holds}
     withheld = _withheld(listings, keys_of, decision, displaced, held)
-    return Decision(names, withheld, holds_of, decision.finders)
+    absent = frozenset(
+        (hold.resource_name, hold.name)
+        for hold, found in zip(holds, matches, strict=True)
+        if not found and not hold.leads_to and hold.use and (hold.use.hardware or hold.use.paths)
+    )
+    return Decision(names, withheld, holds_of, decision.finders, absent)
 
 
 def _own_keys(listing: Listing) -> dict[str, tuple[Key, ...]]:
@@ -163,7 +172,8 @@ def _matches(
 ) -> list[list[tuple[str, Found]]]:
     """Return for each hold the present devices that are its hardware, with their resources.
 
-    Where the hardware of a hold, or of a device, is not known, the name tells within the resource.
+    Where the hardware of a hold, or of a device, is not known, the name tells within the resource, or a
+    device number to which the hold's path still leads.
     """
     if not holds:
         return []
@@ -171,32 +181,29 @@ def _matches(
     index: dict[str, list[tuple[str, Found]]] = {}
     for listing in listings:
         for found in listing.found:
-            for mark in _marks(found.hardware):
+            for mark in marks(found.hardware) if found.hardware else found.keys:
                 index.setdefault(mark, []).append((listing.resource_name, found))
     matches = []
     for hold in holds:
         hardware = hold.use.hardware if hold.use else None
         same = {
             (name, one.name): one
-            for mark in _marks(hardware)
+            for mark in marks(hardware)
             for name, one in index.get(mark, ())
             if hardware is not None and one.hardware is not None and hardware.is_same(one.hardware, twins)
         }
         named = by_name.get((hold.resource_name, hold.name))
         if named is not None and (hardware is None or named.hardware is None):
             same[hold.resource_name, hold.name] = named
+        still = set(hold.leads_to).intersection(hold.use.numbers if hold.use else ())
+        same.update(
+            ((name, one.name), one)
+            for key in still
+            for name, one in index.get(key, ())
+            if name == hold.resource_name
+        )
         matches.append([(name, found) for (name, _), found in same.items()])
     return matches
-
-
-def _marks(hardware: Hardware | None) -> set[str]:
-    """Return texts of which hardware that may be the same, or a part of it, has one in common."""
-    if hardware is None:
-        return set()
-    marks = {hardware.place, hardware.serial} - {""}
-    if not hardware.is_whole:
-        marks |= {text[:at] for text in marks for at, letter in enumerate(text) if letter == "."}
-    return marks
 
 
 def _held_names(

@@ -54,6 +54,16 @@ class Hardware(Struct, frozen=True):
         return is_serial_there and other.place.startswith(f"{self.place}.")
 
 
+def marks(hardware: Hardware | None) -> set[str]:
+    """Return texts of which hardware that may be the same, or a part of it, has one in common."""
+    if hardware is None:
+        return set()
+    marks = {hardware.place, hardware.serial} - {""}
+    if not hardware.is_whole:
+        marks |= {text[:at] for text in marks for at, letter in enumerate(text) if letter == "."}
+    return marks
+
+
 class Use(Struct, frozen=True):
     """What a container got of one device: by this a hold survives new names, numbers and links."""
 
@@ -70,6 +80,8 @@ class Use(Struct, frozen=True):
     """The boot of the machine in which the numbers hold."""
     is_shared: bool = False
     """Whether other resources may have the hardware at the same time: `overlap: shared`."""
+    is_dirty: bool = False
+    """Whether it has to be cleaned after this use: `onRelease`."""
 
 
 def use_entry(use: Use) -> dict[str, Any]:
@@ -82,6 +94,7 @@ def use_entry(use: Use) -> dict[str, Any]:
         "paths": use.paths,
         "boot": use.boot,
         "shared": use.is_shared,
+        "dirty": use.is_dirty,
     }
     return {name: value for name, value in entry.items() if value}
 
@@ -104,6 +117,7 @@ def use_of_entry(entry: Mapping[str, Any]) -> Use | None:
         tuple(map(_text, entry.get("paths", ()))),
         _text(entry.get("boot", "")),
         entry.get("shared") is True,
+        entry.get("dirty") is True,
     )
 
 

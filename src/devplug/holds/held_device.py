@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 # ── values ──
 
 PERIOD_SECONDS: Final = 10.0
-"""The period of the questions, and how long an ID must be missing from the answers to be free."""
+"""The period of the questions."""
+
+ABSENCE_SECONDS: Final = 3.0
+"""How far apart two answers without an ID are at least before it is free. The container of a pod that was
+deleted by force outlives the kubelet's books by some seconds (reference of the kubelet, L4)."""
 
 GRACE_SECONDS: Final = 20.0
 """How long after our Allocate an ID may be missing: the kubelet lists it once it has our answer. Akri waits
@@ -74,7 +78,11 @@ class Rules(Struct, frozen=True):
     """The times of a ledger, in seconds of its owner's clock."""
 
     period_seconds: float = PERIOD_SECONDS
+    absence_seconds: float = ABSENCE_SECONDS
     grace_seconds: float = GRACE_SECONDS
+    trusts_empty: bool = False
+    """Whether an answer without any pod shows that nothing is held. A kubelet that has just started answers
+    so for a second, or as long as the API server is away (reference of the kubelet, L6)."""
 
 
 # ── the text of a ledger file ──

@@ -14,14 +14,25 @@ from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from devplug.holds.client import Trouble, UnansweredError, ask, read_checkpoint, retry_wait_seconds
-from devplug.holds.held_device import Rules
-from devplug.holds.ledger import NO_USES, Ledger
+from msgspec.structs import replace
+
+from devplug.errors import AllocationError, quoted
+from devplug.holds.client import (
+    Trouble,
+    UnansweredError,
+    ask,
+    ask_pods,
+    read_checkpoint,
+    retry_wait_seconds,
+)
+from devplug.holds.held_device import Remembered, Rules
+from devplug.holds.ledger import NO_USES, Ledger, are_listed_without, ids_of
 from devplug.holds.ledger_store import LedgerFolder
 from devplug.linux.inotify import shared_watcher
 from devplug.linux.notifier import Notifier, within
 from devplug.status import PodResourcesStatus
 from devplug.wire.sockets import socket_identity
+from devplug.wire.values import PodName
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,7 +40,7 @@ if TYPE_CHECKING:
 
     from devplug.holds.client import Answer
     from devplug.holds.hardware import Use
-    from devplug.holds.held_device import Difference, Released, Remembered
+    from devplug.holds.held_device import Difference, Released
     from devplug.status import Holder
     from devplug.wire.values import AllocatableResources, PodResources, SocketIdentity
 
@@ -39,15 +50,21 @@ Result = TypeVar("Result")
 
 ASK_TIMEOUT_SECONDS: Final = 10.0
 
-LISTED_AFTER_SECONDS: Final = 0.25
-"""When to ask for devices that were just given out: the kubelet lists them once it has our answer. A holder
+LISTED_AFTER_SECONDS: Final = 1.0
+"""When to ask for devices that were just allocated: the kubelet lists them once it has our answer. A holder
 must be listed once before its end is known, so a pod that lives shorter than the period is asked for
 early."""
+
+ANSWER_SECONDS: Final = 5.0
+"""How long an Allocate waits for a kubelet that has answered before, and does not now."""
+
+AGAIN_SECONDS: Final = 0.5
+"""The wait between two such questions."""
 
 QUICK_PERIOD_SECONDS: Final = 1.0
 """The least time between such a question and the one before."""
 
-REWRITE_SECONDS: Final = 60.0
+REWRITE_SECONDS: Final = 30.0
 """How often at most the kubelet is made to write its checkpoint while the pods stay the same: an ID that only
 an init container has is in the file and in no answer for as long as its pod lives."""
 
@@ -86,12 +103,12 @@ class Holders:
         self._rewrite_checkpoint = rewrite_checkpoint
         self._rewritten: tuple[Sequence[PodResources], float] | None = None
         """The answer and the time at which the kubelet was last made to write its checkpoint."""
-        self._rules = rules or Rules()
+        self._rules = replace(rules or Rules(), trusts_empty=checkpoint is None)
         self._with_allocatable = with_allocatable
         self._timeout_seconds = timeout_seconds
         self._clock = clock
         self._ledger = Ledger(self._rules)
-        self._folder = LedgerFolder(ledger_folder, self._ledger)
+        self._folder = LedgerFolder(ledger_folder, self._ledger, self._note_faults)
         self._on_change = on_change
         self._wake = asyncio.Event()
         self._has_moved = False
@@ -99,6 +116,11 @@ class Holders:
         self._needs = 0
         self._readers: set[asyncio.Queue[Difference]] = set()
         self._released_to: set[str] = set()
+        self._allocating = 0
+        """How many Allocates are answered at this moment."""
+        self._serves_get = True
+        self._refused: set[tuple[str, str, SocketIdentity | None]] = set()
+        """Resource, ID and kubelet of the doubts for which an Allocate was refused."""
         self._asked_of: SocketIdentity | None = None
         self._asked_at: float | None = None
         self._answered_at: float | None = None
@@ -216,6 +238,134 @@ class Holders:
             self._looked.notify()
         self._on_change()
 
+    @contextmanager
+    def allocating(self) -> Iterator[None]:
+        """Ask no periodic question while an Allocate is answered.
+
+        A `List` meanwhile makes the kubelet forget the device if another pod ends (kubernetes/kubernetes
+        PR 137534; reference of the kubelet, L5).
+        """
+        self._allocating += 1
+        try:
+            yield
+        finally:
+            self._allocating -= 1
+            self._wake.set()
+
+    async def release_or_refuse(self, resource_name: str, device_ids: Iterable[str]) -> None:
+        """Release these IDs, which the kubelet allocates now, if nobody holds them any more.
+
+        The kubelet may allocate a device that another pod has, and its bookkeeping is no evidence of that. So
+        it is asked about the last holders. Raises `AllocationError` if it names one.
+        """
+        held = [one for one in sorted(device_ids) if self._ledger.is_held(resource_name, one)]
+        if not held or not self.is_known:
+            # A kubelet that never answered: the Allocate is the only evidence there is.
+            self._release(resource_name, held)
+            return
+        pods = await self._answered(resource_name, held)
+        for device_id in held:
+            self._refuse_held(resource_name, device_id, pods)
+        self._release(resource_name, held)
+
+    async def _answered(self, resource_name: str, device_ids: Sequence[str]) -> Sequence[PodResources]:
+        """Return `_pods_of`, with some patience; raises `AllocationError` without an answer."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + ANSWER_SECONDS
+        while True:
+            try:
+                return await self._pods_of(resource_name, device_ids)
+            except UnansweredError as error:
+                if loop.time() + AGAIN_SECONDS > deadline:
+                    raise AllocationError(
+                        f"whether a pod still holds {quoted(device_ids[0])} is not known: {error}"
+                    ) from error
+            await asyncio.sleep(AGAIN_SECONDS)
+
+    async def _pods_of(self, resource_name: str, device_ids: Sequence[str]) -> Sequence[PodResources]:
+        """Return what the kubelet says now of the last holders of these IDs, or of all pods."""
+        names: set[PodName] = set()
+        for device_id in device_ids:
+            holders, is_listed = self._ledger.last_holders(resource_name, device_id)
+            names.update(PodName(holder.pod, holder.namespace) for holder in holders)
+            if not holders or not is_listed or not self._serves_get:
+                answer = await ask(self._socket, timeout_seconds=self._timeout_seconds)
+                return answer.pods
+        pods = await ask_pods(self._socket, names, timeout_seconds=self._timeout_seconds)
+        if pods is None:
+            self._serves_get = False
+            return await self._pods_of(resource_name, device_ids)
+        return pods
+
+    def _refuse_held(self, resource_name: str, device_id: str, pods: Sequence[PodResources]) -> None:
+        """Raise `AllocationError` if the kubelet names a holder of an ID, or if there is a first doubt."""
+        for pod in pods:
+            if device_id in ids_of(pod, resource_name):
+                raise AllocationError(
+                    f"device {quoted(device_id)} is held by {pod.namespace}/{pod.name}; the kubelet has "
+                    "allocated it twice; delete and recreate this pod"
+                )
+        holders, is_listed = self._ledger.last_holders(resource_name, device_id)
+        doubt = resource_name, device_id, socket_identity(self._socket)
+        if not is_listed and doubt not in self._refused and are_listed_without(holders, resource_name, pods):
+            self._refused.add(doubt)
+            raise AllocationError(
+                f"device {quoted(device_id)} was held by {holders[0].namespace}/{holders[0].pod}, which the "
+                "kubelet lists without it after a restart; delete and recreate this pod"
+            )
+
+    def _release(self, resource_name: str, device_ids: Iterable[str]) -> None:
+        """Record that these IDs are free, and notify the readers of differences."""
+        for device_id in device_ids:
+            for difference in self._ledger.released(resource_name, device_id):
+                for reader in self._readers:
+                    reader.put_nowait(difference)
+
+    # ── what has to be cleaned ──
+
+    def keep_file(self, resource_name: str) -> bool:
+        """Keep the file of an owned resource also while nothing is held; return whether records were lost.
+
+        They were lost if the file is damaged, or missing while the kubelet's checkpoint has the resource.
+        """
+        if (file := self._folder.file(resource_name)) is None:
+            return False
+        is_first = not file.is_kept
+        file.is_kept = True
+        is_lost = file.is_lost or (file.is_missing and self._is_in_checkpoint(resource_name))
+        if is_first and file.is_missing:
+            file.note_written(-1)
+            self._folder.write_now(resource_name)
+        return is_first and is_lost
+
+    def _is_in_checkpoint(self, resource_name: str) -> bool:
+        if self._checkpoint_path is None:
+            return False
+        return any(ids_of(pod, resource_name) for pod in read_checkpoint(self._checkpoint_path) or ())
+
+    def assume_held(self, resource_name: str, ids: Iterable[str]) -> None:
+        """Count IDs of which records were lost as held, until the kubelet shows that they are not."""
+        self._ledger.recall(resource_name, dict.fromkeys(ids, Remembered()), self._clock())
+        self._folder.note_changed()
+        self._wake.set()
+
+    def record_fault(self, resource_name: str) -> str:
+        """Return why holds of a resource cannot be written; empty if they can."""
+        return self._folder.faults().get(resource_name, "")
+
+    def record(self, resource_name: str, ids: Iterable[str]) -> str:
+        """Write the holds of a resource at once; take these IDs back if that fails, and return why."""
+        fault = self._folder.write_now(resource_name)
+        if fault:
+            self._ledger.forget(resource_name, ids)
+            self._note_faults()
+        return fault
+
+    def _note_faults(self) -> None:
+        self._folder.note_changed()
+        self._looked.notify()
+        self._on_change()
+
     def suspect(self) -> None:
         """Ask the kubelet soon, if a caller needs it: it may have given out a device just now."""
         self._allocated_at = self._clock()
@@ -278,6 +428,14 @@ class Holders:
         while True:
             yield await self.wait(lambda: self._ledger.pending_releases(resource_name))
 
+    def pending(self, resource_name: str) -> list[Released]:
+        """Return the releases of a resource that are kept, by ID, without taking them."""
+        return self._ledger.pending_releases(resource_name)
+
+    def use_of(self, resource_name: str, device_id: str) -> Use | None:
+        """Return what a container has, or had until its release that is not taken, of a device."""
+        return self._ledger.use_of(resource_name, device_id)
+
     def take(self, released: Iterable[Released]) -> None:
         """Record that these releases were acted upon: nobody holds those devices any more."""
         self._ledger.take(released)
@@ -309,7 +467,7 @@ class Holders:
         self._wake.set()
 
     async def _wait_or_look(self) -> None:
-        due = self._due() if self._needs else None
+        due = self._due() if self._needs and not self._allocating else None
         if due is not None and self._clock() >= due:
             await self._look()
             return
@@ -323,6 +481,8 @@ class Holders:
             self._failures = 0
             return self._clock()
         due = self._asked_at + self._wait_seconds
+        if self._trouble is None and self._ledger.is_any_missing:
+            due = min(due, self._asked_at + self._rules.absence_seconds)
         if self._trouble is None and self._allocated_at is not None:
             listed_at = self._allocated_at + LISTED_AFTER_SECONDS
             if self._asked_at < listed_at:
@@ -367,7 +527,9 @@ class Holders:
         checkpoint = None
         if self._ledger.needs_checkpoint(answer.pods, answer.kubelet):
             checkpoint = await self.checkpoint()
-        differences = self._ledger.listed(answer.pods, asked_at, answer.kubelet, checkpoint)
+        differences = self._ledger.listed(
+            answer.pods, asked_at, answer.kubelet, checkpoint, is_v1=answer.is_v1
+        )
         if self._ledger.is_checkpoint_old and self._rewrite_checkpoint is not None:
             pods, at = self._rewritten or (None, asked_at)
             if pods != answer.pods or asked_at >= at + REWRITE_SECONDS:

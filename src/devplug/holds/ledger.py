@@ -120,6 +120,8 @@ class Ledger:
         self.is_checkpoint_old = False
         """Whether the last answer left an ID out that the checkpoint names. The kubelet may have dropped it:
         it does when it is asked who holds what, and writes the file only at the next list of any plugin."""
+        self.is_any_missing = False
+        """Whether the last answer left an ID out that counts as held: another answer confirms a release."""
         self.is_known = False
         """Whether there was an answer since the start; before, any ID may be held."""
 
@@ -141,6 +143,21 @@ class Ledger:
             holders = resource.holds.get(device_id, FREE).remembered.holders
             resource.put(device_id, _Hold(Remembered(holders, use=uses.get(device_id)), allocated_at=now))
         return len(resource.holds) > count
+
+    def forget(self, resource_name: str, ids: Iterable[str]) -> None:
+        """Take `allocated` back for IDs that were free before: the kubelet gets no answer."""
+        resource = self._resource(resource_name)
+        for device_id in ids:
+            if resource.holds.pop(device_id, None) is not None:
+                resource.ids = None
+                resource.revision += 1
+
+    def use_of(self, resource_name: str, device_id: str) -> Use | None:
+        """Return what a container has, or had until its release that is not taken, of a device."""
+        resource = self._resource(resource_name)
+        if (pending := resource.pending.get(device_id)) is not None:
+            return pending[1].use
+        return resource.holds.get(device_id, FREE).remembered.use
 
     def complete(self, resource_name: str, device_id: str, use: Use) -> None:
         """Record what a container has of a device, where an older version has recorded the ID alone."""
@@ -170,6 +187,10 @@ class Ledger:
             for device_id, hold in resource.holds.items()
             if hold.remembered.kubelet != kubelet
         ]
+        if not (pods or self._rules.trusts_empty) and any(
+            resource.holds for resource in self._resources.values()
+        ):
+            return True
         shown = _by_device(pods) if unsure else {}
         return any(device_id not in shown.get(name, ()) for name, device_id in unsure)
 
@@ -179,15 +200,18 @@ class Ledger:
         asked_at: float,
         kubelet: SocketIdentity,
         checkpoint: Sequence[PodResources] | None = None,
+        *,
+        is_v1: bool = True,
     ) -> tuple[Difference, ...]:
         """Take an answer that was asked for at `asked_at`; return what it changes, by resource name and ID.
 
         Answers come in the order in which they were asked for. `checkpoint` is what the kubelet's checkpoint
-        says, read after the answer; None if it was not needed or cannot be read.
+        says, read after the answer; None if it was not needed or cannot be read. Version v1alpha1 names no
+        sidecars, so that an ID that it leaves out may be held.
         """
         shown = _by_device(pods)
         named = None if checkpoint is None else _by_device(checkpoint)
-        self.is_checkpoint_old = False
+        self.is_checkpoint_old = self.is_any_missing = False
         if kubelet != self._kubelet:
             self._kubelet = kubelet
             for resource in self._resources.values():
@@ -200,7 +224,13 @@ class Ledger:
                     changes += self._shown(name, device_id, holders, asked_at)
                 else:
                     is_named = None if named is None else device_id in named.get(name, ())
-                    changes += self._missing(name, device_id, asked_at, is_named=is_named)
+                    hold = resource.holds[device_id].remembered
+                    is_told = is_v1 and bool(pods or self._rules.trusts_empty) and hold.kubelet == kubelet
+                    is_in_doubt = hold.kubelet != kubelet and are_listed_without(hold.holders, name, pods)
+                    is_evident = (is_told or is_named is False) and not is_in_doubt
+                    changes += self._missing(
+                        name, device_id, asked_at, is_evident=is_evident, is_named=is_named is True
+                    )
         self.is_known = True
         return tuple(changes)
 
@@ -232,26 +262,36 @@ class Ledger:
         return changes
 
     def _missing(
-        self, name: str, device_id: str, asked_at: float, *, is_named: bool | None
+        self, name: str, device_id: str, asked_at: float, *, is_evident: bool, is_named: bool
     ) -> Iterator[Difference]:
-        """Yield the changes from an answer without an ID; `is_named`: the checkpoint names it."""
+        """Yield the changes from an answer without an ID.
+
+        `is_evident`: the answer shows that nobody holds it; `is_named`: the checkpoint names it.
+        """
         resource = self._resources[name]
         before = resource.holds[device_id]
         if before.allocated_at is not None and asked_at <= before.allocated_at:
             return
         missing_since: float | None = asked_at if before.missing_since is None else before.missing_since
         listed_at = -inf if before.allocated_at is None else before.allocated_at + self._rules.grace_seconds
-        if before.remembered.kubelet != self._kubelet and is_named is not False:
-            self.is_checkpoint_old |= is_named is True and asked_at >= listed_at
+        self.is_any_missing = True
+        self.is_checkpoint_old |= is_named and not is_evident and asked_at >= listed_at
+        if not is_evident:
             missing_since = None
-        if missing_since is None or asked_at < max(missing_since + self._rules.period_seconds, listed_at):
+        if missing_since is None or asked_at < max(missing_since + self._rules.absence_seconds, listed_at):
             resource.put(device_id, replace(before, missing_since=missing_since))
             return
-        *others, last = before.remembered.holders or (None,)
-        released = Released(name, device_id, last)
+        yield from self.released(name, device_id)
+
+    def released(self, resource_name: str, device_id: str) -> tuple[Released, ...]:
+        """Record that nobody holds an ID any more; return the changes, none if nobody did."""
+        resource = self._resource(resource_name)
+        if (hold := resource.holds.get(device_id)) is None:
+            return ()
+        *others, last = hold.remembered.holders or (None,)
+        released = Released(resource_name, device_id, last)
         resource.release(device_id, released)
-        yield from (Released(name, device_id, other, is_free=False) for other in others)
-        yield released
+        return (*(Released(resource_name, device_id, other, is_free=False) for other in others), released)
 
     # ── what is known ──
 
@@ -266,6 +306,15 @@ class Ledger:
     def may_be_held(self, resource_name: str, device_id: str) -> bool:
         """Whether a container may hold this ID; true for any ID before the first answer."""
         return not self.is_known or self._hold(resource_name, device_id) is not FREE
+
+    def last_holders(self, resource_name: str, device_id: str) -> tuple[Sequence[Holder], bool]:
+        """Return who was last listed for a held ID, and whether the present kubelet has listed them."""
+        remembered = self._hold(resource_name, device_id).remembered
+        return remembered.holders, remembered.kubelet is not None and remembered.kubelet == self._kubelet
+
+    def is_held(self, resource_name: str, device_id: str) -> bool:
+        """Whether a container may hold this ID, by all that is known."""
+        return self._hold(resource_name, device_id) is not FREE
 
     def holders_of(self, resource_name: str, device_id: str) -> tuple[Holder, ...]:
         """Return who holds an ID, sorted, by the kubelet that has answered last.
@@ -338,6 +387,27 @@ class Ledger:
     def revision(self, resource_name: str) -> int:
         """Return a number that grows whenever `memory` becomes another one."""
         return self._resource(resource_name).revision
+
+
+def ids_of(pod: PodResources, resource_name: str) -> frozenset[str]:
+    """Return the device IDs of a resource that the kubelet names for a pod."""
+    return frozenset(
+        device_id
+        for container in pod.containers
+        for devices in container.devices
+        if devices.resource_name == resource_name
+        for device_id in devices.device_ids
+    )
+
+
+def are_listed_without(holders: Iterable[Holder], resource_name: str, pods: Iterable[PodResources]) -> bool:
+    """Whether the pod of one of these holders is listed without any device of a resource.
+
+    So lists a kubelet that has lost its checkpoint: the pod runs on with its device (reference of the
+    kubelet, L7).
+    """
+    names = {(holder.namespace, holder.pod) for holder in holders}
+    return any((pod.namespace, pod.name) in names and not ids_of(pod, resource_name) for pod in pods)
 
 
 def _are_of_several_pods(holders: tuple[Holder, ...]) -> bool:

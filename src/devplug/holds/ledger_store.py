@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from devplug.holds.held_device import ledger_memory, ledger_text, only_text
 from devplug.linux.durable_file import remove_remains, write_whole
+from devplug.linux.notifier import within
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +41,13 @@ class LedgerFile:
         self._path = folder / f"held-{mark}.json"
         self._resource_name = resource_name
         self._written = _NEVER
-        self._cannot_write = False
+        self.fault = ""
+        """Why the file could not be written last; empty if it was."""
+        self.is_kept = False
+        """Whether there is a file while nothing is held, too: one that is missing was lost then."""
+        self.is_lost = False
+        """Whether the last owner's file was damaged."""
+        self.is_missing = False
         self._lock = threading.Lock()
 
     def read(self) -> Memory | None:
@@ -49,8 +56,10 @@ class LedgerFile:
         try:
             return ledger_memory(self._path.read_text(encoding="utf-8"), self._resource_name)
         except FileNotFoundError:
+            self.is_missing = True
             return {}
         except (OSError, ValueError) as error:
+            self.is_lost = True
             logger.warning(
                 "cannot read the file of held devices; devices released while devplug was down "
                 "are not noticed",
@@ -70,19 +79,16 @@ class LedgerFile:
         """Record that the file is up to date at this revision."""
         self._written = revision
 
-    def write(self, revision: int, memory: Callable[[], Memory]) -> None:
-        """Bring the file up to date, if it is not; the last whole file stays where that fails.
-
-        Where nothing is held, there is no file.
-        """
+    def write(self, revision: int, memory: Callable[[], Memory], *, is_durable: bool = True) -> None:
+        """Bring the file up to date, if it is not; the last whole file stays where that fails."""
         with self._lock:
             # A thread may come to it late, with what was true before.
             if not self.is_behind(revision):
                 return
             try:
-                self._replace(memory())
+                self._replace(memory(), is_durable=is_durable)
             except OSError as error:
-                if not self._cannot_write:
+                if not self.fault:
                     logger.warning(
                         "cannot write the file of held devices; a release while devplug is down "
                         "will not be noticed",
@@ -92,17 +98,17 @@ class LedgerFile:
                             "reason": error.strerror,
                         },
                     )
-                self._cannot_write = True
+                self.fault = f"cannot write {self._path}: {error.strerror}"
                 return
-            self._cannot_write = False
+            self.fault = ""
             self._written = revision
 
-    def _replace(self, memory: Memory) -> None:
+    def _replace(self, memory: Memory, *, is_durable: bool) -> None:
         """Write a whole file or none, for its owner alone."""
-        if not memory:
+        if not memory and not self.is_kept:
             self._path.unlink(missing_ok=True)
             return
-        write_whole(self._path, ledger_text(self._resource_name, memory))
+        write_whole(self._path, ledger_text(self._resource_name, memory), is_durable=is_durable)
 
 
 def _resource_of(path: Path) -> str:
@@ -125,6 +131,10 @@ WRITE_PERIOD_SECONDS: Final = 0.25
 """How soon after a change, and at most how often, files are written: many pods may start at once."""
 
 
+RETRY_SECONDS: Final = 30.0
+"""The wait before files that could not be written are tried again: a full disk has no event."""
+
+
 class LedgerFolder:
     """The files of the owned resources of one ledger, and lives as long; without a folder it keeps nothing.
 
@@ -132,8 +142,11 @@ class LedgerFolder:
     serves the resource owns.
     """
 
-    def __init__(self, folder: Path | None, ledger: Ledger) -> None:
+    def __init__(
+        self, folder: Path | None, ledger: Ledger, on_faults: Callable[[], None] = lambda: None
+    ) -> None:
         self._folder = folder
+        self._on_faults = on_faults
         self._ledger = ledger
         self._files: dict[str, LedgerFile | None] = {}
         self._changed = asyncio.Event()
@@ -157,6 +170,18 @@ class LedgerFolder:
                 file.note_written(self._ledger.revision(resource_name))
         self._changed.set()
 
+    def file(self, resource_name: str) -> LedgerFile | None:
+        """Return the file of an owned resource; None without a folder."""
+        return self._files.get(resource_name)
+
+    def write_now(self, resource_name: str) -> str:
+        """Write what has changed of one resource, for a process that dies; return why that failed, or ""."""
+        if (file := self._files.get(resource_name)) is None:
+            return ""
+        revision, memory = self._ledger.revision(resource_name), self._ledger.memory_later(resource_name)
+        file.write(revision, memory, is_durable=False)
+        return file.fault
+
     def left_behind(self) -> list[str]:
         """Return the resources of which another process has left holds, sorted, without those owned here."""
         if self._folder is None:
@@ -169,6 +194,10 @@ class LedgerFolder:
         if file := self._files.pop(resource_name, None):
             self._write(resource_name, file)
 
+    def faults(self) -> dict[str, str]:
+        """Return why files cannot be written, by resource name."""
+        return {name: file.fault for name, file in self._files.items() if file and file.fault}
+
     def note_changed(self) -> None:
         """Make `run` write the files soon."""
         self._changed.set()
@@ -176,14 +205,18 @@ class LedgerFolder:
     async def run(self) -> None:
         """Write what has changed, in a thread, until cancelled. No error of a file ends it."""
         while True:
-            await self._changed.wait()
+            is_any_faulty = any(file and file.fault for file in self._files.values())
+            await within(RETRY_SECONDS if is_any_faulty else None, self._changed.wait())
             self._changed.clear()
+            faults = self.faults()
             for resource_name, file in list(self._files.items()):
                 revision = self._ledger.revision(resource_name)
                 # It may have been disowned while another one was written.
                 if file and file.is_behind(revision) and self._files.get(resource_name) is file:
                     memory = self._ledger.memory_later(resource_name)
                     await asyncio.to_thread(file.write, revision, memory)
+            if self.faults() != faults:
+                self._on_faults()
             await asyncio.sleep(WRITE_PERIOD_SECONDS)
 
     def write(self) -> None:

@@ -13,11 +13,12 @@ if TYPE_CHECKING:
 __all__ = ["remove_remains", "write_whole"]
 
 
-def write_whole(path: Path, content: str) -> None:
+def write_whole(path: Path, content: str, *, is_durable: bool = True) -> None:
     """Write `content` to a file that only its owner can read; make its folder if it is missing.
 
-    However this process or the machine ends, the file has its old content or all of the new; once this
-    returns, the new. It blocks until the disk has it. Raises `OSError`, and leaves the file as it was then.
+    However this process ends, the file has its old content or all of the new; once this returns, the new.
+    If it is durable, this holds for the end of the machine too, and the call blocks until the disk has it.
+    Raises `OSError`, and leaves the file as it was then.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     # No name that another process may write to, also one of another container that has the same process ID.
@@ -28,11 +29,14 @@ def write_whole(path: Path, content: str) -> None:
             file.write(content)
             file.flush()
             # Before it gets its name: some file systems keep the name first, and an empty file under it.
-            os.fsync(descriptor)
+            if is_durable:
+                os.fsync(descriptor)
         spare.replace(path)
     except BaseException:
         spare.unlink(missing_ok=True)
         raise
+    if not is_durable:
+        return
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(folder)
