@@ -14,6 +14,7 @@ from typing import Literal
 
 from tests.daemon.hosts import UNUSED_MAJOR, char_node
 from tests.daemon.machines import Machine
+from tests.ownership.oracle import Numbers
 
 CONTROLLER = "0000:00:14.0"
 BUS_MINORS = 1000
@@ -21,8 +22,6 @@ BUS_MINORS = 1000
 
 HIDDEN = "name-of-test"
 """The file in a stick's folder by which a clean-up command shows which stick it runs on."""
-
-Numbers = frozenset[tuple[int, int]]
 
 Udev = Literal["none", "by-path", "all"]
 """The links that udev makes on a machine: none, those by port, or those by ID and by port."""
@@ -158,9 +157,11 @@ class UsbMachine:
 
     def behind(self, numbers: Numbers) -> frozenset[Stick]:
         """Return the sticks that can be opened by these device numbers now."""
-        return frozenset(stick for stick, place in self._places.items() if numbers & self._numbers_of(place))
+        return frozenset(stick for stick in self._places if numbers & self.numbers_of(stick))
 
-    def _numbers_of(self, place: _Place) -> Numbers:
+    def numbers_of(self, stick: Stick) -> Numbers:
+        """Return the device numbers of a stick that is plugged in."""
+        place = self._places[stick]
         text = (self.root / place.folder.lstrip("/") / "dev").read_text().strip()
         major, _, minor = text.partition(":")
         return frozenset({(int(major), int(minor)), (UNUSED_MAJOR, place.tty)})

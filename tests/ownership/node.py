@@ -24,7 +24,10 @@ from devplug.kubelet.pods import Container, Pod, PodPhase
 from devplug.kubelet.settings import KubeletSettings
 from devplug.wire.podresources import GET, GET_ALLOCATABLE_RESOURCES, LIST
 from devplug.wire.sockets import Listener, connected, unary
-from tests.ownership.machine import HIDDEN, Numbers, Stick, Udev, UsbMachine
+from tests.ownership.machine import HIDDEN, Stick, Udev, UsbMachine
+from tests.ownership.oracle import Container as Given
+from tests.ownership.oracle import Machine as Seen
+from tests.ownership.oracle import Numbers, Offer, Oracle
 from tests.virtualtime import passes
 
 QUIET_SECONDS = 45.0
@@ -58,8 +61,6 @@ class Running:
     env: Mapping[str, str]
     given: frozenset[Stick]
     """The sticks behind them at that time."""
-    is_sharing: bool = False
-    """Whether the configuration let several pods have its sticks when it started."""
 
 
 class PodResources:
@@ -106,8 +107,11 @@ class Node:
     """What the kubelet has seen in `watching`."""
     given: list[Running] = field(default_factory=list)
     """All pods that have ever run, in order."""
-    conflicts: list[str] = field(default_factory=list)
-    """Each time when a pod was given a stick that another pod had."""
+    oracle: Oracle = field(default_factory=Oracle)
+    _known: dict[str, Described] = field(default_factory=dict)
+    """The last description of each resource that was ever configured."""
+    _cleaned: int = 0
+    """How many clean-ups the oracle knows of."""
     _stop: asyncio.Event = field(default_factory=asyncio.Event)
     _life: asyncio.Task[None] | None = None
     _count: int = 0
@@ -130,6 +134,7 @@ class Node:
 
     def _write(self, resources: tuple[Described, ...]) -> None:
         self.resources = resources
+        self._known.update((str(one["name"]), one) for one in resources)
         new = self.file.with_suffix(".new")
         text = json.dumps({"version": 1, "resources": resources})
         load(text, str(self.file))
@@ -138,12 +143,16 @@ class Node:
 
     async def start(self, *resources: Described) -> None:
         """Start the daemon with these resources, or with those of before; return once all is quiet."""
+        await self.begin(*resources)
+        await self.quiet()
+
+    async def begin(self, *resources: Described) -> None:
+        """Start the daemon with these resources, or with those of before; wait for nothing more."""
         self._write(resources or self.resources)
         self._stop = asyncio.Event()
         ready = asyncio.Event()
         self._life = self.tasks.create_task(self._serve(ready))
         await ready.wait()
-        await self.quiet()
 
     async def _serve(self, ready: asyncio.Event) -> None:
         config = load(self.file.read_text(), str(self.file))
@@ -224,12 +233,22 @@ class Node:
         """Return how many devices of each resource the node has, held ones too."""
         return {name: count for name, count in self.kubelet.capacity().items() if count}
 
+    def counted(self) -> dict[str, int]:
+        """Return the capacity without names that are neither configured nor held.
+
+        The kubelet counts those for five minutes, whatever the daemon does.
+        """
+        names = {str(one["name"]) for one in self.resources} | {one.resource for one in self.pods.values()}
+        return {name: count for name, count in self.capacity().items() if name in names}
+
     def healthy(self) -> dict[str, int]:
         """Return how many healthy devices of each resource the node has, held ones too."""
         return {name: count for name, count in self.kubelet.allocatable().items() if count}
 
     async def run(self, name: str, resource: str) -> Running | None:
-        """Run a pod that wants one device; None if the node refuses it."""
+        """Run a pod that wants one device; None if the scheduler or the node refuses it."""
+        if not self.kubelet.allocatable().get(resource):
+            return None
         pod = Pod(f"uid-{name}", name, containers=(Container("main", {resource: 1}),))
         return await self._run(pod, resource)
 
@@ -252,14 +271,13 @@ class Node:
         assert options is not None
         paths = tuple(node.host_path for node in options.device_nodes)
         numbers = self._numbers(paths)
-        given, is_sharing = self.machine.behind(numbers), self._is_sharing(resource)
-        running = Running(pod, resource, paths, numbers, options.envs, given, is_sharing)
-        self.conflicts += [
-            f"{name} was given {stick.name}, which {other} has"
-            for other, earlier in self.pods.items()
-            if not (is_sharing and earlier.is_sharing)
-            for stick in self._owned(running) & self._owned(earlier)
-        ]
+        given, described = self.machine.behind(numbers), self._known[resource]
+        running = Running(pod, resource, paths, numbers, options.envs, given)
+        self._note_cleaned()
+        is_sharing = "share" in described or described.get("overlap") == "shared"
+        names = frozenset(stick.name for stick in given)
+        container = Given(name, resource, numbers, paths, names, is_sharing=is_sharing)
+        self.oracle.started(container, self.seen(*paths))
         self.pods[name] = running
         self.given.append(running)
         return running
@@ -270,10 +288,6 @@ class Node:
         assert running is not None, f"pod {name} was refused; the node has {self.capacity()}"
         return running
 
-    def _is_sharing(self, resource: str) -> bool:
-        described = next((one for one in self.resources if one["name"] == resource), {})
-        return "share" in described or described.get("overlap") == "shared"
-
     def health(self, name: str) -> set[str]:
         """Return the health of a pod's devices, as its status shows them."""
         devices = self.kubelet.pod(f"uid-{name}").containers[0].allocated_resources
@@ -281,7 +295,16 @@ class Node:
 
     def end(self, name: str) -> None:
         """End a pod, and delete it."""
-        self.kubelet.remove_pod(self.pods.pop(name).pod.uid)
+        ended = self.pods.pop(name)
+        self.kubelet.remove_pod(ended.pod.uid)
+        self._note_cleaned()
+        self.oracle.ended(name, is_cleaned="onRelease" in self._known[ended.resource])
+
+    def unplug(self, stick: Stick) -> None:
+        """Pull a stick out, and have the oracle know of it."""
+        self._note_cleaned()
+        self.machine.unplug(stick)
+        self.oracle.unplugged(stick.name)
 
     async def fill(self) -> None:
         """Run pods for each resource until the node refuses one: then each stick has a pod."""
@@ -296,16 +319,18 @@ class Node:
     def _numbers(self, host_paths: Iterable[str]) -> Numbers:
         return frozenset(number for path in host_paths for number in self.machine.numbers(path))
 
-    def _owned(self, running: Running) -> frozenset[Stick]:
-        """Return the sticks that a pod was given, can open, or could open if its container restarted."""
-        after_restart = self._numbers(running.host_paths)
-        return running.given | self.machine.behind(running.numbers | after_restart)
+    def seen(self, *paths: str) -> Seen:
+        """Return the machine as the oracle sees it; `paths` are those of containers, besides the running."""
+        every = {*paths, *(path for running in self.pods.values() for path in running.host_paths)}
+        hardware = {stick.name: self.machine.numbers_of(stick) for stick in self.machine.sticks}
+        return Seen(hardware, {path: self.machine.numbers(path) for path in every})
 
     def owners(self) -> dict[str, set[str]]:
         """Return the pods of each stick that is plugged in."""
+        now = self.seen()
         return {
-            stick.name: {name for name, running in self.pods.items() if stick in self._owned(running)}
-            for stick in self.machine.sticks
+            stick: {name for name, container in self.oracle.live.items() if stick in container.has(now)}
+            for stick in now.hardware
         }
 
     def owner(self, stick: Stick) -> str:
@@ -317,12 +342,47 @@ class Node:
         """Return the sticks on which `onRelease` has run, each as often as it has."""
         return self._log.read_text().split() if self._log.exists() else []
 
+    def _note_cleaned(self) -> None:
+        cleaned = self.cleaned()
+        for stick in cleaned[self._cleaned :]:
+            self.oracle.cleaned(stick)
+        self._cleaned = len(cleaned)
+
+    def judge(self) -> None:
+        """Have the oracle judge the node, which has to be quiet."""
+        self._note_cleaned()
+        capacity, healthy = self.counted(), self.kubelet.allocatable()
+        configured = {str(one["name"]): one for one in self.resources}
+        offers = {
+            name: Offer(
+                self._matching(configured[name]) if name in configured else frozenset(),
+                healthy.get(name, 0),
+                capacity.get(name, 0),
+            )
+            for name in dict.fromkeys((*configured, *healthy))
+        }
+        self.oracle.quiet(self.seen(), offers, {name: " ".join(self.health(name)) for name in self.pods})
+
+    def _matching(self, described: Described) -> frozenset[str]:
+        selector = described["discover"].get("usb")
+        return frozenset(
+            stick.name
+            for stick in self.machine.seen
+            if selector is None or all(getattr(stick, key) == value for key, value in selector.items())
+        )
+
+    def nothing_was_wrong(self) -> None:
+        """Check that the oracle has found nothing."""
+        self._note_cleaned()
+        assert not self.oracle.violations, "; ".join(self.oracle.violations)
+
     async def each_stick_has_one_pod(self) -> None:
         """Fill the node; check that no stick is given out twice, counted twice, or offered to nobody."""
-        counted = sum(self.capacity().values())
+        counted = sum(self.counted().values())
         await self.fill()
-        assert self.conflicts == []
-        assert [name for name, pods in self.owners().items() if not pods] == []
+        self.nothing_was_wrong()
+        unused = [name for name, pods in self.owners().items() if not pods]
+        assert not unused, f"no pod could get {unused}"
         assert counted <= len(self.machine.seen)
 
 
