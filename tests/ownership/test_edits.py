@@ -62,6 +62,7 @@ async def test_no_pod_fails_while_edits_come(short_dir: Path, key: str) -> None:
             if running:
                 here.end(f"p{number}")
             await passes(0.05)
+        await here.quiet()
         assert refused == []
         assert here.kubelet.registrations(ANY) == 1
         assert cut_streams(here) == 0

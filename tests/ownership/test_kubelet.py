@@ -95,12 +95,13 @@ async def test_pods_that_follow_each_other_quickly_are_all_granted(short_dir: Pa
 async def test_list_during_a_slow_allocate_gives_no_device_twice(short_dir: Path) -> None:
     """Rule 6: a List that sees another pod's end makes the kubelet forget the device (K 11, L5)."""
     go, begun = short_dir / "go", short_dir / "begun"
-    script = f"touch {begun}; while ! test -e {go}; do sleep 0.01; done"
-    slow: dict[str, Any] = {"onRelease": {"exec": {"command": ["/bin/sh", "-c", script]}}}
     async with node(short_dir) as here:
+        *shell, script, port = here.cleaning()["onRelease"]["exec"]["command"]
+        slow = f"touch {begun}; while ! test -e {go}; do sleep 0.01; done; {script}"
+        cleaning: dict[str, Any] = {"onRelease": {"exec": {"command": [*shell, slow, port]}}}
         for stick, port in ((FIRST, "1"), (STRANGER, "2")):
             here.machine.plug(stick, port)
-        await here.start(usb(ANY, **slow))
+        await here.start(usb(ANY, **cleaning))
         await here.must_run("p", ANY)
         await here.must_run("x", ANY)
         await here.quiet()
