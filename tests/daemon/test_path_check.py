@@ -419,3 +419,58 @@ def test_a_path_without_a_link_is_judged_by_its_folders_too(short_dir: Path) -> 
     (short_dir / "open").chmod(0o777)
     with pytest.raises(ForbiddenPathError, match=f'^"{path}" could be replaced by everybody,'):
         node_fault(Host(), node)
+
+
+# ── access control lists ──
+
+USER_OBJ, USER, GROUP_OBJ, GROUP, MASK, OTHER = 1, 2, 4, 8, 16, 32
+
+
+def acl(mask: int, *named: tuple[int, int, int]) -> bytes:
+    """An ACL in which the owner may do all and others may read, with named entries (acl(5))."""
+    nobody = 2**32 - 1
+    entries = [
+        (USER_OBJ, 7, nobody),
+        *named,
+        (GROUP_OBJ, 5, nobody),
+        (MASK, mask, nobody),
+        (OTHER, 5, nobody),
+    ]
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in sorted(entries))
+
+
+def with_acl(folder: Path, content: bytes, name: str = "system.posix_acl_access") -> None:
+    try:
+        os.setxattr(folder, name, content)
+    except OSError as error:
+        pytest.skip(f"no ACLs here: {error.strerror}")
+
+
+@pytest.mark.parametrize(
+    ("entry", "mask", "whom"),
+    [
+        ((USER, 7, 1234), 7, "user 1234, who may write to the folder /deep"),
+        ((GROUP, 7, 1234), 7, "group 1234, who may write to the folder /deep"),
+        ((USER, 2, 1234), 2, "user 1234, who may write to the folder /deep"),
+        ((USER, 7, 1234), 5, ""),
+        ((USER, 5, 1234), 7, ""),
+        ((USER, 7, 0), 7, ""),
+    ],
+)
+def test_who_may_write_by_an_acl_could_change_a_path(
+    short_dir: Path, entry: tuple[int, int, int], mask: int, whom: str
+) -> None:
+    deep = short_dir / "deep"
+    deep.mkdir(mode=0o755)
+    (deep / "node").touch()
+    with_acl(deep, acl(mask, entry))
+    assert open_to(Host(short_dir), "/deep/node") == whom
+
+
+def test_a_default_acl_counts_where_something_is_missing(short_dir: Path) -> None:
+    deep = short_dir / "deep"
+    deep.mkdir(mode=0o755)
+    with_acl(deep, acl(7, (USER, 7, 1234)), "system.posix_acl_default")
+    assert "user 1234" in open_to(Host(short_dir), "/deep/made/later")
+    (deep / "there").touch()
+    assert open_to(Host(short_dir), "/deep/there") == ""

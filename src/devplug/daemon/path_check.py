@@ -52,6 +52,8 @@ _OPENAT2_TRIES: Final = 1000
 
 _BUSY: Final = "could not be looked up: something renames or mounts files on this machine without pause"
 
+_DEFAULT_ACL: Final = "system.posix_acl_default"
+
 _OVERFLOW: Final = 65534
 """What a user namespace calls users from outside it, root among them (user_namespaces(7))."""
 
@@ -171,7 +173,9 @@ def open_to(host: Host, path: str, *, has_links: bool = True) -> str:
             continue
         try:
             target = os.readlink(host.inside(step))  # noqa: PTH115 -- within each Allocate
-        except OSError:
+        except OSError as error:
+            if error.errno == errno.ENOENT and (whom := _acl_writer(host, way or "/", _DEFAULT_ACL)):
+                return f"{whom}, to whom the default ACL of the folder {way or '/'} gives what is made there"
             way = step
             continue
         links += 1
@@ -194,10 +198,9 @@ def _open_entry(host: Host, folder: str, name: str, trusted: Collection[int]) ->
         return ""
     if above.st_uid not in trusted:
         return f"user {above.st_uid}, who owns the folder {folder}"
-    others = above.st_mode & stat.S_IWOTH
-    if not others and not (above.st_mode & stat.S_IWGRP and above.st_gid not in _trusted(os.getegid())):
+    whom = _other_writer(host, folder, above)
+    if not whom:
         return ""
-    whom = "everybody" if others else f"group {above.st_gid}"
     if not above.st_mode & stat.S_ISVTX:
         return f"{whom}, who may write to the folder {folder}"
     try:
@@ -205,6 +208,49 @@ def _open_entry(host: Host, folder: str, name: str, trusted: Collection[int]) ->
     except OSError:
         return f"{whom}, who may write to the folder {folder}"
     return "" if owner in trusted else f"user {owner}, who owns {folder.rstrip('/')}/{name}"
+
+
+def _other_writer(host: Host, folder: str, status: os.stat_result) -> str:
+    """Return who else may write to a folder, by its mode or its ACL; "" for nobody."""
+    if status.st_mode & stat.S_IWOTH:
+        return "everybody"
+    if not status.st_mode & stat.S_IWGRP:
+        return ""  # with an ACL these bits are its mask, which holds for all but the owner (acl(5))
+    if status.st_gid not in _trusted(os.getegid()):
+        return f"group {status.st_gid}"
+    return _acl_writer(host, folder, "system.posix_acl_access")
+
+
+_ACL_HEAD: Final = struct.Struct("<I")
+_ACL_ENTRY: Final = struct.Struct("<HHI")
+_ACL_VERSION: Final = 2
+_ACL_USER, _ACL_GROUP, _ACL_MASK, _ACL_OTHER = 0x02, 0x08, 0x10, 0x20
+_ACL_WRITE: Final = 0x02
+"""linux/posix_acl_xattr.h and linux/posix_acl.h"""
+
+
+def _acl_writer(host: Host, folder: str, name: str) -> str:
+    """Return who else an ACL of a folder lets write; "" for nobody, or without this ACL."""
+    try:
+        content = os.getxattr(host.inside(folder), name, follow_symlinks=False)
+    except OSError as error:
+        return "" if error.errno in _NO_ACL else f"somebody, as its ACL cannot be read ({error.strerror}),"
+    entries = content[_ACL_HEAD.size :]
+    if _ACL_HEAD.unpack_from(content)[0] != _ACL_VERSION or len(entries) % _ACL_ENTRY.size:
+        return "somebody, as its ACL cannot be read (unknown version),"
+    found = [*_ACL_ENTRY.iter_unpack(entries)]
+    mask = next((allowed for tag, allowed, _ in found if tag == _ACL_MASK), _ACL_WRITE)
+    for tag, allowed, who in found:
+        if tag == _ACL_OTHER and allowed & _ACL_WRITE:
+            return "everybody"
+        if tag == _ACL_USER and allowed & mask & _ACL_WRITE and who not in _trusted(os.geteuid()):
+            return f"user {who}"
+        if tag == _ACL_GROUP and allowed & mask & _ACL_WRITE and who not in _trusted(os.getegid()):
+            return f"group {who}"
+    return ""
+
+
+_NO_ACL: Final = frozenset({errno.ENODATA, errno.ENOTSUP, errno.ENOENT, errno.ENOTDIR, errno.ENOSYS})
 
 
 def _trusted(own: int) -> Collection[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlencode, urlsplit
 from weakref import WeakKeyDictionary
 
@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from devplug.errors import one_line
+from devplug.k8s.answers import ANSWER_LIMIT_BYTES, decoded_object
 from devplug.k8s.credentials import Credentials, tls_context
 from devplug.k8s.errors import AnswerError, ClusterError
 from devplug.k8s.objects import text
@@ -32,9 +33,6 @@ __all__ = ["ApiCalls", "answers"]
 
 _ANSWER_SECONDS: Final = 30.0
 """Longest wait for an answer."""
-
-_ANSWER_LIMIT_BYTES: Final = 256 * 1024 * 1024
-"""Longest answer: a page of the largest objects that etcd takes is smaller still."""
 
 
 _ANSWERS: WeakKeyDictionary[asyncio.AbstractEventLoop, Notifier] = WeakKeyDictionary()
@@ -81,7 +79,7 @@ class ApiCalls:
         """Return the object that a request is answered with; raises what `begin` does, and `TimeoutError`."""
         async with asyncio.timeout(_ANSWER_SECONDS):
             body = await self._body(await self.begin(method, path, query, content, media_type=media_type))
-        return msgspec.json.decode(body, type=dict[str, Any])
+        return decoded_object(body)
 
     async def begin(
         self,
@@ -121,7 +119,7 @@ class ApiCalls:
     async def _body(self, stream: ClientConnection) -> bytes:
         """Return the body of an answer, after which the next request may have its connection."""
         try:
-            body = await stream.body(_ANSWER_LIMIT_BYTES)
+            body = await stream.body(ANSWER_LIMIT_BYTES)
         except BaseException:
             stream.close()
             raise

@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import random
 from contextlib import aclosing, asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from devplug.backoff import backoff_seconds
+from devplug.k8s.answers import ANSWER_LIMIT_BYTES, decoded_object
 from devplug.k8s.errors import AnswerError, UnreachableError, explained
 from devplug.k8s.objects import maps, text, whole
 from devplug.linux.notifier import within
 from devplug.pace import Pace
+from devplug.web.messages import TooLargeError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
@@ -43,9 +44,10 @@ __all__ = [
 ]
 
 LIST_PAGE: Final = 500
+"""Objects that are asked for at once; a quarter of it after an answer that was too large."""
 
-WATCH_LINE_LIMIT_BYTES: Final = 64 * 1024 * 1024
-"""Longest event of a watch; the largest object that etcd takes is smaller by far."""
+LIST_LIMIT: Final = 200_000
+"""Objects of a list; Kubernetes is made for 150,000 pods."""
 
 _MERGE: Final = "application/merge-patch+json"
 _JSON_PATCH: Final = "application/json-patch+json"
@@ -197,13 +199,23 @@ class ApiServer:
         rights: str,
         when_absent: str,
     ) -> tuple[Sequence[Object], str]:
-        query = {"limit": str(LIST_PAGE), "labelSelector": labels, "fieldSelector": _selector(fields)}
+        query = {"labelSelector": labels, "fieldSelector": _selector(fields)}
+        page_size = LIST_PAGE
         found: list[Object] = []
         with explained(self._advice(rights), when_absent):
             while True:
-                page = await self._calls.ask("GET", _path(kind, namespace), query)
+                query["limit"] = str(page_size)
+                try:
+                    page = await self._calls.ask("GET", _path(kind, namespace), query)
+                except TooLargeError:
+                    if page_size == 1:
+                        raise
+                    page_size = max(1, page_size // 4)
+                    continue
                 found += maps(page, "items")
                 query["continue"] = text(page, "metadata", "continue")
+                if len(found) > LIST_LIMIT:
+                    raise TooLargeError(f"the API server lists more than {LIST_LIMIT} objects of one kind")
                 if not query["continue"]:
                     return found, text(page, "metadata", "resourceVersion")
 
@@ -237,7 +249,7 @@ class ApiServer:
                 except TimeoutError:
                     return
             try:
-                async with aclosing(stream.lines(WATCH_LINE_LIMIT_BYTES)) as lines:
+                async with aclosing(stream.lines(ANSWER_LIMIT_BYTES)) as lines:
                     while True:
                         with explained(self._advice(rights)):
                             try:
@@ -337,7 +349,7 @@ def _whole(kind: Kind, content: Object) -> Object:
 
 def _event(line: bytes) -> tuple[str, Object]:
     """Return one event of a watch. Raises `AnswerError` for that which ends it, `ValueError` for nonsense."""
-    event = msgspec.json.decode(line, type=dict[str, Any])
+    event = decoded_object(line)
     change, found = text(event, "type"), event.get("object")
     if change == "ERROR":
         raise AnswerError(whole(found, "code"), text(found, "message") or text(found, "reason"))

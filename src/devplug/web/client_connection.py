@@ -14,7 +14,7 @@ from msgspec import Struct
 from devplug.errors import one_line
 from devplug.linux.unix_sockets import within_reach
 from devplug.web.addresses import UnixAddress, is_ip
-from devplug.web.messages import WebClientError
+from devplug.web.messages import TooLargeError, WebClientError
 
 if TYPE_CHECKING:
     from asyncio import StreamReader, StreamWriter
@@ -182,7 +182,7 @@ class ClientConnection:
         while (piece := await self.piece()) is not None:
             body += piece
             if len(body) > limit_bytes:
-                raise WebClientError(f"{self.place} answered with more than {limit_bytes} bytes")
+                raise TooLargeError(f"{self.place} answered with more than {limit_bytes} bytes")
         return bytes(body)
 
     async def lines(self, limit_bytes: int) -> AsyncGenerator[bytes]:

@@ -25,6 +25,7 @@ __all__ = [
     "Page",
     "Request",
     "Stream",
+    "TooLargeError",
     "WebClientError",
     "body_of",
     "head_of",
@@ -44,6 +45,10 @@ class ListenError(DevplugError):
 
 class WebClientError(DevplugError):
     """The other end of an address gave no answer that can be used; the text says why."""
+
+
+class TooLargeError(WebClientError):
+    """An answer that is larger than its reader accepts."""
 
 
 class Request(Struct, frozen=True):
