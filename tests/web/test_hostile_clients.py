@@ -132,7 +132,7 @@ async def test_a_later_request_must_not_trickle_either(short_dir: Path, content:
         assert (await reader.read()).startswith(b"HTTP/1.1 408")
 
 
-async def test_one_connection_too_many_is_told_so() -> None:
+async def test_the_oldest_answer_makes_room_where_nothing_else_does() -> None:
     go_on = asyncio.Event()
     busy = 0
 
@@ -148,21 +148,68 @@ async def test_one_connection_too_many_is_told_so() -> None:
         for _, writer in opened:
             writer.write(LAST_GET)
         await until(lambda: busy == 3)
-        answer = await answer_to(address, GET)
-        assert answer.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
-        assert answer.endswith(b"too many connections; try again later\n")
+        reader, writer = await stack.enter_async_context(connection(address))
+        writer.write(LAST_GET)
+        await until(lambda: busy == 4)
         go_on.set()
-        assert [(await reader.read())[-4:] for reader, _ in opened] == [b"done"] * 3
+        ends = [(await one.read())[-4:] for one in (*(early for early, _ in opened), reader)]
+        assert ends == [b"", b"done", b"done", b"done"]
 
 
-async def test_a_hundred_too_many_cost_no_more_than_sixteen() -> None:
-    limits = Limits(connections=1, header_seconds=50, linger_seconds=50)
-    async with serving(HERE, hello, name="test", limits=limits) as address, AsyncExitStack() as stack:
-        before = len(asyncio.all_tasks())
-        readers = [(await stack.enter_async_context(connection(address)))[0] for _ in range(100)]
-        ends = [await reader.read() for reader in readers[17:]]
-        assert set(ends) == {b""}
-        assert len(asyncio.all_tasks()) - before == 17
+@pytest.mark.parametrize("content", [b"", GET[:-2], GET])
+async def test_however_many_connect_and_wait_another_client_is_answered(content: bytes) -> None:
+    async with serving(HERE, hello, name="test", limits=PATIENT) as address, AsyncExitStack() as stack:
+        before = open_files(), len(asyncio.all_tasks())
+        for _ in range(4 * PATIENT.connections):
+            _, writer = await stack.enter_async_context(connection(address))
+            writer.write(content)
+        assert (await get(address, "/")).status == 200
+        await stack.aclose()
+        await until(lambda: (open_files(), len(asyncio.all_tasks())) == before)
+
+
+async def test_readers_that_do_not_read_make_room_for_another_client() -> None:
+    async def large(asked: Request) -> Page:
+        return Page(b"x" * 2**24 if asked.path == "/large" else b"small")
+
+    async with serving(HERE, large, name="test", limits=PATIENT) as address, AsyncExitStack() as stack:
+        for _ in range(2 * PATIENT.connections):
+            reader, writer = await stack.enter_async_context(connection(address))
+            writer.write(GET.replace(b" / ", b" /large "))
+            await reader.readexactly(12)
+        assert (await get(address, "/")).body == b"small"
+
+
+async def test_streams_leave_half_of_the_connections_to_others() -> None:
+    async def lasting(asked: Request) -> Answer:
+        async def chunks() -> AsyncIterator[bytes]:
+            yield b"first"
+            await asyncio.get_running_loop().create_future()
+
+        return Stream(chunks()) if asked.path == "/stream" else Page("page")
+
+    async with serving(HERE, lasting, name="test", limits=PATIENT) as address, AsyncExitStack() as stack:
+        for number in range(PATIENT.streams + 1):
+            reader, writer = await stack.enter_async_context(connection(address))
+            writer.write(GET.replace(b" / ", b" /stream "))
+            status = (await reader.readexactly(12))[9:]
+            assert status == (b"200" if number < PATIENT.streams else b"503")
+        assert (await get(address, "/")).body == b"page"
+
+
+async def test_a_client_of_another_address_keeps_its_connection() -> None:
+    here = TcpAddress("127.0.0.1", 0)
+    async with serving(here, hello, name="test", limits=PATIENT) as address, AsyncExitStack() as stack:
+        assert isinstance(address, TcpAddress)
+        probe = await asyncio.open_connection("127.0.0.1", address.port, local_addr=("127.0.0.2", 0))
+        for _ in range(2 * PATIENT.connections):
+            _, writer = await stack.enter_async_context(connection(address))
+            writer.write(GET[:-2])
+            await asyncio.sleep(0)
+        reader, writer = probe
+        writer.write(LAST_GET)
+        assert (await reader.read()).startswith(b"HTTP/1.1 200")
+        writer.close()
 
 
 async def test_idle_connections_make_room_for_a_new_one() -> None:

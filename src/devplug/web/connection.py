@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Final
 import h11
 
 from devplug.errors import IncidentError
-from devplug.web.messages import Page, body_of, head_of, http_date, reason_of, refusal, request_of
+from devplug.linux.shares import Standing
+from devplug.web.messages import Page, Stream, body_of, head_of, http_date, reason_of, refusal, request_of
 from devplug.web.sockets import linger, send
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable, Hashable
 
     from devplug.web.messages import Answer, Handler, Limits, Request
 
@@ -42,9 +43,16 @@ class Connection:
         handle: Handler,
         limits: Limits,
         *,
+        peer: Hashable,
+        may_stream: Callable[[], bool],
         is_local: bool,
         is_loopback: bool,
     ) -> None:
+        self.peer = peer
+        """The address or the process at the other end."""
+        self.is_streaming = False
+        """Whether it sends an answer without an end."""
+        self._may_stream = may_stream
         self._socket = opened
         self._handle = handle
         self._limits = limits
@@ -60,11 +68,23 @@ class Connection:
         self._is_gone = False
         """Whether the other end has closed."""
         self._last_answer: float | None = None
+        self._is_answering = False
+        self._since = self._loop.time()
+        """When it last came a step further: the connection, a whole request, an answer."""
 
     @property
-    def idle_since(self) -> float | None:
-        """The loop's time of the last answer, if another request may come but has not begun."""
-        return self._last_answer if self._between is not None and not self._is_ending else None
+    def standing(self) -> Standing:
+        """What decides whether it makes room for another connection, with the time of its last progress.
+
+        It has rank 0 without a whole request, 1 between two requests, 2 while an answer is sent, 3 while a
+        stream is.
+        """
+        if self.is_streaming:
+            return Standing(self.peer, 3, self._since)
+        if self._is_answering:
+            return Standing(self.peer, 2, self._since)
+        is_idle = self._between is not None and self._last_answer is not None and not self._is_ending
+        return Standing(self.peer, 1 if is_idle else 0, self._since)
 
     def end(self) -> None:
         """End it as soon as that breaks no answer: at once where nothing is under way."""
@@ -81,7 +101,7 @@ class Connection:
         try:
             while not self._is_ending and await self._exchange():
                 self._http.start_next_cycle()
-                self._last_answer = self._loop.time()
+                self._since = self._last_answer = self._loop.time()
                 # Else a client that sends faster than we answer has the loop for itself.
                 await asyncio.sleep(0)
             await self._leave()
@@ -89,16 +109,6 @@ class Connection:
             pass  # it is gone, or it reads too slowly
         except Exception:  # noqa: BLE001 -- ours to mend; the server goes on
             _log.exception("a connection was dropped because of a bug in devplug")
-        finally:
-            self.close()
-
-    async def turn_away(self) -> None:
-        """Say that there are too many connections already, and close."""
-        try:
-            await self._refuse(refusal(503))
-            await self._leave()
-        except OSError:
-            pass
         finally:
             self.close()
 
@@ -123,7 +133,11 @@ class Connection:
         except h11.RemoteProtocolError as error:
             await self._refuse(refusal(error.error_status_hint))
             return False
-        await self._answer(asked, is_head=is_head)
+        self._is_answering, self._since = True, self._loop.time()
+        try:
+            await self._answer(asked, is_head=is_head)
+        finally:
+            self._is_answering = False
         return self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
 
     async def _read_head(self) -> h11.Request | None:
@@ -169,6 +183,9 @@ class Connection:
     async def _answer(self, asked: Request, *, is_head: bool) -> None:
         try:
             answer = await self._handle(asked)
+            if isinstance(answer, Stream) and not self._may_stream():
+                await _close(answer.chunks)
+                answer = refusal(503)
             body = body_of(answer)
             head = self._head(answer, body)
         except Exception as error:  # noqa: BLE001 -- whatever it is, only its number leaves this process
@@ -178,12 +195,14 @@ class Connection:
         if isinstance(answer, Page):
             await self._send_page(head, body, is_head=is_head)
             return
+        self.is_streaming = True
         try:
             await self._send(head)
             if not is_head:
                 await self._send_chunks(asked, answer.chunks)
             await self._send(h11.EndOfMessage())
         finally:
+            self.is_streaming = False
             await _close(answer.chunks)
 
     async def _send_chunks(self, asked: Request, chunks: AsyncIterator[bytes]) -> None:

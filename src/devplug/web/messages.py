@@ -97,7 +97,8 @@ class Limits(Struct, frozen=True):
     """The limits of a server, which hold for every client."""
 
     connections: int = 64
-    """Open at once. A further one takes the place of the one idle for longest, or gets a 503."""
+    """Open at once. For another one, a connection of the address or process that has most makes room: first
+    one without a whole request, then an idle one, then the oldest answer."""
     header_bytes: int = 16 * 1024
     """The request line and the headers."""
     header_seconds: float = 5
@@ -110,6 +111,8 @@ class Limits(Struct, frozen=True):
     """For the other end to read the last answer and close, before it is closed here."""
     closing_seconds: float = 0.3
     """For answers under way when the server ends."""
+    streams: int = 32
+    """Answers without an end at once; a further one gets a 503. Half of the connections stay for the rest."""
 
 
 def not_found() -> Page:

@@ -7,15 +7,16 @@ import logging
 import os
 import socket
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from devplug.linux.shares import first_to_go
 from devplug.linux.unix_sockets import may_call, peer_of
 from devplug.web.addresses import TcpAddress, UnixAddress
 from devplug.web.messages import Limits
 from devplug.web.sockets import listening
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Hashable
 
     from devplug.web.addresses import Address
     from devplug.web.connection import Connection
@@ -26,8 +27,6 @@ __all__ = ["serving"]
 _log: Final = logging.getLogger(__name__)
 
 _USUAL: Final = Limits()
-_TURNED_AWAY_LIMIT: Final = 16
-"""Connections beyond the limit that get the status 503; further ones are closed without an answer."""
 _AT_ONCE: Final = 64
 """Connections that are taken before the loop gets its turn."""
 _REFUSED_LIMIT: Final = 16
@@ -93,7 +92,6 @@ class _Server:
         self._is_ending = False
         self._open: dict[Connection, asyncio.Task[None]] = {}
         self._refused_users: set[int] = set()
-        self._turned_away: dict[Connection, asyncio.Task[None]] = {}
 
     def open(self) -> None:
         """Take connections from now on."""
@@ -109,7 +107,7 @@ class _Server:
         self._listener.close()
         for connection in self._open:
             connection.end()
-        if tasks := [*self._open.values(), *self._turned_away.values()]:
+        if tasks := [*self._open.values()]:
             _, late = await asyncio.wait(tasks, timeout=self._limits.closing_seconds)
             for task in late:
                 task.cancel()
@@ -117,7 +115,7 @@ class _Server:
     def _accept(self) -> None:
         for _ in range(_AT_ONCE):
             try:
-                opened, _ = self._listener.accept()
+                opened, address = self._listener.accept()
             except BlockingIOError:
                 self._is_short = False
                 return
@@ -126,7 +124,7 @@ class _Server:
             except OSError as error:
                 self._pause(error)
                 return
-            self._take(opened)
+            self._take(opened, address)
 
     def _pause(self, error: OSError) -> None:
         """Stop accepting for a moment: the socket stays readable, and the loop would do nothing else."""
@@ -139,8 +137,9 @@ class _Server:
         self._loop.remove_reader(self._listener)
         self._retry = self._loop.call_later(_RETRY_SECONDS, self.open)
 
-    def _take(self, opened: socket.socket) -> None:
-        if isinstance(self._address, UnixAddress) and not self._is_trusted(opened):
+    def _take(self, opened: socket.socket, address: Any) -> None:  # noqa: ANN401 -- as sockets have it
+        peer = self._peer(opened, address)
+        if peer is None:
             opened.close()
             return
         try:
@@ -157,56 +156,49 @@ class _Server:
             opened,
             self._handle,
             self._limits,
+            peer=peer,
+            may_stream=self._may_stream,
             is_local=isinstance(self._address, UnixAddress),
             is_loopback=isinstance(self._address, TcpAddress) and self._address.is_loopback,
         )
-        if len(self._open) < self._limits.connections or self._make_room():
-            self._open[connection] = self._group.create_task(self._run(connection))
-        elif len(self._turned_away) < _TURNED_AWAY_LIMIT:
-            self._turned_away[connection] = self._group.create_task(self._turn_away(connection))
-        else:
-            connection.close()
+        if len(self._open) >= self._limits.connections:
+            out = first_to_go({one: one.standing for one in self._open}, peer)
+            self._open.pop(out).cancel()
+        task = self._open[connection] = self._group.create_task(self._run(connection))
+        # Also when it is cancelled before its first step.
+        task.add_done_callback(lambda _: connection.close())
 
-    def _is_trusted(self, opened: socket.socket) -> bool:
+    def _may_stream(self) -> bool:
+        return sum(one.is_streaming for one in self._open) < self._limits.streams
+
+    def _peer(self, opened: socket.socket, address: Any) -> Hashable | None:  # noqa: ANN401 -- as above
+        """Return the address or the process at the other end; None for a user who may not ask."""
+        if isinstance(self._address, TcpAddress):
+            return str(address[0])
         try:
-            user = peer_of(opened).user
+            peer = peer_of(opened)
         except OSError:
-            return False
+            return None
+        user = peer.user
         if may_call(user, os.geteuid()):
-            return True
+            return peer
         if user not in self._refused_users and len(self._refused_users) < _REFUSED_LIMIT:
             self._refused_users.add(user)
             _log.warning(
                 "a connection of another user was refused, although the socket's file permits it",
                 extra={"server": self._name, "user": user, "address": str(self._address)},
             )
-        return False
-
-    def _make_room(self) -> bool:
-        """End the connection that is idle for longest: whoever keeps many open must not lock out the rest."""
-        idle = {
-            connection: since for connection in self._open if (since := connection.idle_since) is not None
-        }
-        if not idle:
-            return False
-        min(idle, key=idle.__getitem__).end()
-        return True
+        return None
 
     async def _run(self, connection: Connection) -> None:
         try:
             await connection.run()
         finally:
-            del self._open[connection]
+            self._open.pop(connection, None)
             if self._retry is not None and not self._is_ending:
                 # It has left a descriptor: those that wait longest may be gone, and are through at once.
                 self._retry.cancel()
                 self.open()
-
-    async def _turn_away(self, connection: Connection) -> None:
-        try:
-            await connection.turn_away()
-        finally:
-            del self._turned_away[connection]
 
 
 def _tune(opened: socket.socket) -> None:
