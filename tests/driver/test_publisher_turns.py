@@ -6,12 +6,17 @@ import asyncio
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
+import pytest
+
 from devplug import Device
 from devplug.driver.publisher import WRITES_AT_ONCE, Publisher
 from devplug.driver.turns import Turns
 from tests.driver.apiserver import Cluster, cluster
 from tests.driver.test_publisher import ILL, START, A, B, current, name, publishing
+from tests.virtualtime import on_virtual_time, passes
 from tests.waiting import until
+
+anyio_backend = on_virtual_time
 
 C = Device("c")
 
@@ -99,3 +104,26 @@ async def test_a_successor_keeps_the_time_of_a_taint_that_came_while_it_waited(s
                 assert server.writes == ["POST", "PUT"]
         new.turns.close()
         old.turns.close()
+
+
+async def test_a_second_installation_is_a_conflict_that_the_silent_one_reports(
+    short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A rollout has two instances for a moment, and its new one must stay ready: the old one reports."""
+    async with cluster(short_dir) as server:
+        one, other = (Instance(server, short_dir, is_ready=True) for _ in range(2))
+        async with one.publishing(A) as first:
+            await until(lambda: first.status.generation)
+            async with other.publishing(B) as second:
+                await until(lambda: server.devices().keys() == names(B))
+                await passes(4 * 60)
+                assert first.status.conflict == ""
+                await passes(2 * 60)
+                assert "uninstall one of them, or give it another driver" in first.status.conflict
+                assert second.status.conflict == ""
+                await passes(60 * 60)
+                assert len([one for one in caplog.records if "goes on publishing" in one.message]) == 1
+            other.turns.close()
+            await until(lambda: server.devices().keys() == names(A))
+            assert first.status.conflict == ""
+        one.turns.close()

@@ -170,6 +170,8 @@ class NodeDriver:
 
     def _slices_fault(self) -> str:
         status = self._publisher.status
+        if status.conflict:
+            return status.conflict
         if status.error:
             return f"ResourceSlices are not published: {status.error}"
         is_current = self._has_offered and status.stale_since is None

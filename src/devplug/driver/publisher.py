@@ -70,6 +70,11 @@ TURN_SECONDS: Final = 1.0
 """How often an instance looks whether it is its turn again: nothing tells when another one has died."""
 
 
+ROLLOUT_SECONDS: Final = 300.0
+"""How long another instance may publish before it counts as another installation: a DaemonSet ends the old
+pod as soon as the new one is ready."""
+
+
 class Publisher:
     """The slices of one driver on one node; lives as long as the driver. One loop, one `run`.
 
@@ -100,6 +105,8 @@ class Publisher:
         self._may_begin = may_begin
         self._is_our_turn = is_our_turn
         self._was_our_turn = True
+        self._yielded_at: float | None = None
+        """Since when another instance publishes, by the loop's clock; None if it is our turn."""
         self._session_pace = SessionPace(retries or Retries())
         self._watch_seconds = watch_seconds
         self._wall_clock = wall_clock
@@ -293,8 +300,14 @@ class Publisher:
         """Return whether it is ours to write, and note what that changes."""
         was_ours, self._was_our_turn = self._was_our_turn, self._is_our_turn()
         if not self._was_our_turn:
+            now = asyncio.get_running_loop().time()
+            self._yielded_at = now if self._yielded_at is None else self._yielded_at
+            if now - self._yielded_at >= ROLLOUT_SECONDS:
+                self._note_conflict()
             self._note_current()  # as far as it is ours to say
         elif not was_ours:
+            self._yielded_at = None
+            self._set_status(replace(self.status, conflict=""))
             self._note_stale()
             for one in self._stored.all():
                 self._entries.learn_taints(one.devices)
@@ -356,6 +369,16 @@ class Publisher:
         if self.status.stale_since is None:
             self._set_status(replace(self.status, stale_since=self._wall_clock()))
 
+    def _note_conflict(self) -> None:
+        if not self.status.conflict:
+            conflict = (
+                f"another instance on this node has published the slices of driver {self._pool.driver} for "
+                f"more than {ROLLOUT_SECONDS / 60:g} minutes; if no rollout is stuck, two installations have "
+                "one driver name: uninstall one of them, or give it another driver"
+            )
+            logger.error("another instance of the driver goes on publishing", extra={"reason": conflict})
+            self._set_status(replace(self.status, conflict=conflict))
+
     def _note_current(self) -> None:
         stored = self._stored.all()
         if self._reasons and not self._watch_fails:
@@ -367,6 +390,7 @@ class Publisher:
             sum(len(one.devices) for one in stored),
             error=self.status.error if self._watch_fails else "",
             version=self.status.version,
+            conflict=self.status.conflict,
         )
         self._set_status(status)
 

@@ -31,6 +31,8 @@ class PublisherStatus(Struct, frozen=True):
     """Why they do not, or may not for long; empty if they do, or will in a moment."""
     version: str = ""
     """The version of resource.k8s.io."""
+    conflict: str = ""
+    """What to do, where another instance of the driver has published for longer than a rollout lasts."""
 
 
 def driver_status(
