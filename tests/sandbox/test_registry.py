@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,7 +15,16 @@ from devplug.sandbox.api.errors import StatusError
 from devplug.sandbox.api.kinds import resource_of_kind
 from devplug.sandbox.api.watchlog import ChangeType, WatchEvent
 from devplug.sandbox.events import EventRecorder, EventSource, reference
-from devplug.sandbox.registry import EVENTS, NAMESPACES, NODES, PODS, QUOTAS, Registry
+from devplug.sandbox.registry import (
+    DEVICE_CLASSES,
+    EVENTS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    QUOTAS,
+    RESOURCE_CLAIMS,
+    Registry,
+)
 
 MOMENT = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
 FPGA = "example.com/fpga"
@@ -93,6 +103,92 @@ def test_a_quota_counts_the_pods_that_have_not_ended() -> None:
     assert refusal_of(caught) == (403, f'pods "b" is forbidden: {why}')
     made.set_status(PODS, "default", "a", {"phase": "Succeeded"})
     made.create(PODS, "default", pod("b"))
+
+
+GPUS = "gpu.deviceclass.resource.k8s.io/devices"
+
+
+def claim(name: str, *requests: Any, **metadata: Any) -> Any:
+    return {"metadata": {"name": name, **metadata}, "spec": {"devices": {"requests": list(requests)}}}
+
+
+def exactly(count: int = 1, **more: Any) -> Any:
+    return {"name": "r", "exactly": {"deviceClassName": "gpu", "count": count, **more}}
+
+
+def one_of(*counts: int) -> Any:
+    alternatives = [
+        {"name": f"a{index}", "deviceClassName": "gpu", "allocationMode": "ExactCount", "count": count}
+        for index, count in enumerate(counts)
+    ]
+    return {"name": "r", "firstAvailable": alternatives}
+
+
+def with_quota(**hard: str) -> Registry:
+    made = registry()
+    made.create(QUOTAS, "default", {"metadata": {"name": "q"}, "spec": {"hard": hard}})
+    spec = {"extendedResourceName": FPGA}
+    made.create(DEVICE_CLASSES, "", {"metadata": {"name": "gpu"}, "spec": spec})
+    return made
+
+
+@pytest.mark.parametrize(
+    ("request_", "count"),
+    [
+        (exactly(), 1),
+        (exactly(3), 3),
+        (one_of(1, 3, 2), 3),
+        ({"name": "r", "exactly": {"deviceClassName": "gpu", "allocationMode": "All"}}, 32),
+    ],
+    ids=["one", "three", "most of alternatives", "all"],
+)
+def test_a_quota_counts_the_devices_of_a_class(request_: Any, count: int) -> None:
+    """quota/v1/evaluator/core/resource_claims.go Usage."""
+    made = with_quota(**{GPUS: str(count)})
+    made.create(RESOURCE_CLAIMS, "default", claim("a", request_))
+    with pytest.raises(StatusError) as caught:
+        made.create(RESOURCE_CLAIMS, "default", claim("b", exactly()))
+    why = f"exceeded quota: q, requested: {GPUS}=1, used: {GPUS}={count}, limited: {GPUS}={count}"
+    assert refusal_of(caught) == (403, f'resourceclaims.resource.k8s.io "b" is forbidden: {why}')
+
+
+def test_a_quota_of_a_class_ignores_other_classes_and_namespaces() -> None:
+    made = with_quota(**{GPUS: "1", "count/resourceclaims.resource.k8s.io": "2"})
+    made.create(NAMESPACES, "", {"metadata": {"name": "other"}})
+    made.create(RESOURCE_CLAIMS, "other", claim("a", exactly(5)))
+    other = {"name": "r", "exactly": {"deviceClassName": "nic"}}
+    made.create(RESOURCE_CLAIMS, "default", claim("a", other))
+    made.create(RESOURCE_CLAIMS, "default", claim("b", exactly()))
+    with pytest.raises(
+        StatusError, match=r"requested: count/resourceclaims\.resource\.k8s\.io=1, used: .*=2"
+    ):
+        made.create(RESOURCE_CLAIMS, "default", claim("c", other))
+
+
+def test_claims_and_pods_share_the_quota_of_an_extended_resource() -> None:
+    """The class serves the resource, so both ways of asking for its devices count."""
+    name = f"requests.{FPGA}"
+    made = with_quota(**{name: "2"})
+    made.create(RESOURCE_CLAIMS, "default", claim("a", exactly()))
+    made.create(PODS, "default", pod("b"))
+    for resource, one in ((PODS, pod("c")), (RESOURCE_CLAIMS, claim("c", exactly()))):
+        with pytest.raises(StatusError, match=f"requested: {name}=1, used: {name}=2, limited: {name}=2"):
+            made.create(resource, "default", one)
+
+
+def test_the_claim_of_an_extended_resource_counts_once() -> None:
+    """The pod counts the resource, and the scheduler's claim for the pod counts the class."""
+    name = f"requests.{FPGA}"
+    made = with_quota(**{name: "1", GPUS: "1"})
+    owner = made.create(PODS, "default", pod("a"))
+    uid = text(owner, "metadata", "uid")
+    controller = {"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": uid, "controller": True}
+    marked = {"resource.kubernetes.io/extended-resource-claim": "true"}
+    made.create(
+        RESOURCE_CLAIMS, "default", claim("a-x", exactly(), annotations=marked, ownerReferences=[controller])
+    )
+    with pytest.raises(StatusError, match=f"requested: {GPUS}=1"):
+        made.create(RESOURCE_CLAIMS, "default", claim("b", exactly()))
 
 
 def test_a_dry_run_is_answered_like_the_real_thing_and_leaves_nothing() -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ANNOTATION",
+    "IMPLICIT",
     "IN_MEMORY",
     "ExtendedClasses",
     "ExtendedRequests",
@@ -30,7 +31,7 @@ ANNOTATION: Final = "resource.kubernetes.io/extended-resource-claim"
 IN_MEMORY: Final = "<extended-resources>"
 """The name of the claim before it is written, in messages."""
 
-_IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"
+IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"
 
 
 class ExtendedRequests(NamedTuple):
@@ -56,7 +57,7 @@ class ExtendedClasses:
     def of(self, resource: str) -> str | None:
         """Return the class that serves a resource."""
         found = self._by_name.get(resource)
-        implicit = resource.removeprefix(_IMPLICIT)
+        implicit = resource.removeprefix(IMPLICIT)
         if found is None and implicit != resource and implicit in self._names:
             return implicit
         return found
@@ -172,5 +173,5 @@ def _extended(written: Mapping[str, Any]) -> dict[str, int]:
     return {
         name: Quantity.parse(str(text)).value
         for name, text in written.items()
-        if is_extended(name) or name.startswith(_IMPLICIT)
+        if is_extended(name) or name.startswith(IMPLICIT)
     }

@@ -3,26 +3,31 @@
 Pure: what it must know of other objects is given in. The order is the real server's: the namespace first,
 then defaults and admission plugins, then the rules of the kind, then quotas.
 
-Quotas follow quota/v1/evaluator/core/pods.go. Enforced are the number of pods and, of extended resources,
-`requests.<name>`: `<name>` and `limits.<name>` may stand in a quota, and never matter. What else a quota may
-limit is shown in its status, as `kubectl describe quota` prints it, and refuses nobody. Keys that no
-evaluator knows are left out of the status, as the real server does: the bare name and `limits.` of an
-extended resource (C101), and here also storage and load balancers.
+Quotas follow pods.go and resource_claims.go of quota/v1/evaluator/core. Enforced are the number of pods and
+of claims, `requests.<name>` of extended resources, and `<class>.deviceclass.resource.k8s.io/devices`. Each
+device of a claim also counts as the extended resource of its class. `<name>` and `limits.<name>` of an
+extended resource may stand in a quota, and never matter. What else a quota may limit is shown in its status,
+as `kubectl describe quota` prints it, and refuses nobody. Keys that no evaluator knows are left out of the
+status, as the real server does: the bare name and `limits.` of an extended resource (C101), and here also
+storage and load balancers.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from devplug.dra.extended_resources import ANNOTATION, IMPLICIT
 from devplug.errors import DevplugError
-from devplug.k8s.objects import Object, entries, fields, text, whole, with_part
+from devplug.k8s.objects import Object, entries, fields, maps, text, whole, with_part
 from devplug.k8s.pod_requests import has_ended
 from devplug.k8s.quantity import Quantity, canonical
 from devplug.k8s.resource_names import is_extended
 from devplug.k8s.times import later, moment
 from devplug.sandbox.api.defaults import defaulted, devices_defaulted, knows_priority_class
 from devplug.sandbox.api.errors import forbidden, invalid, not_found
+from devplug.sandbox.api.ownerreferences import controller_of
 from devplug.sandbox.api.resource.allocation import rebased
 from devplug.sandbox.api.resource.claims import access_errors
 from devplug.sandbox.api.strategy import generated_name, meta_errors
@@ -31,7 +36,7 @@ from devplug.sandbox.openapi.encoder import encoded
 from devplug.sandbox.scheduler import PODS, amounts, shape
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
     from devplug.sandbox.api.kinds import Resource
@@ -49,10 +54,16 @@ __all__ = [
     "quota_status",
     "refuse_over_quota",
     "refuse_without_namespace",
+    "used_by_claims",
     "used_by_pods",
 ]
 
 _PREFIX: Final = "requests."
+_OF_CLASS: Final = ".deviceclass.resource.k8s.io/devices"
+_CLAIMS: Final = "count/resourceclaims.resource.k8s.io"
+_MOST_DEVICES: Final = 32
+"""What a request for all devices counts (api/resource/v1 AllocationResultsMaxSize)."""
+
 _NATIVE: Final = ("cpu", "memory", "ephemeral-storage")
 _BARE: Final = ("configmaps", "resourcequotas", "secrets", "services")
 """What may be counted without `count/` before it (quota/v1/evaluator/core/registry.go)."""
@@ -126,8 +137,18 @@ def changed(
     return final
 
 
-def refuse_over_quota(pod: Object, quotas: Iterable[Object], others: Iterable[Object]) -> None:
-    """Refuse a pod for which its namespace's quotas leave no room beside `others`, with a 403."""
+def refuse_over_quota(
+    resource: Resource,
+    one: Object,
+    quotas: Iterable[Object],
+    pods: Sequence[Object],
+    claims: Iterable[Object],
+    classes: Iterable[Object],
+) -> None:
+    """Refuse a pod or claim for which its namespace's quotas leave no room, with a 403.
+
+    `pods` and `claims` are the others of the namespace.
+    """
     limits = [
         Quota(text(one, "metadata", "name"), amounts(fields(one, "spec", "hard")))
         for one in quotas
@@ -135,12 +156,17 @@ def refuse_over_quota(pod: Object, quotas: Iterable[Object], others: Iterable[Ob
     ]
     if not limits:
         return
-    name = text(pod, "metadata", "name")
-    existing = [shape(fields(one, "spec")) for one in others if not has_ended(one)]
+    names = _extended_names(classes)
+    used = Counter(_usage(shape(fields(pod, "spec")) for pod in pods if not has_ended(pod)))
+    for claim in claims:
+        used.update(_claim_usage(claim, pods, names))
+    is_claim = resource.kind == "ResourceClaim"
+    requested = _claim_usage(one, pods, names) if is_claim else _usage([shape(fields(one, "spec"))])
+    name = text(one, "metadata", "name")
     try:
-        admit(name, shape(fields(pod, "spec")), limits, existing)
+        _refuse_exceeding(name, requested, limits, used)
     except QuotaExceededError as error:
-        raise forbidden("pods", name, error.why) from error
+        raise forbidden(resource.qualified, name, error.why) from error
 
 
 # ── Resource quotas ──
@@ -187,7 +213,12 @@ def admit(pod_name: str, shape: Shape, quotas: Iterable[Quota], existing: Iterab
 
     The error names the first quota that the pod exceeds, with all that it exceeds there.
     """
-    requested, used = _usage([shape]), _usage(existing)
+    _refuse_exceeding(pod_name, _usage([shape]), quotas, _usage(existing))
+
+
+def _refuse_exceeding(
+    name: str, requested: Mapping[str, int], quotas: Iterable[Quota], used: Mapping[str, int]
+) -> None:
     for quota in sorted(quotas, key=lambda one: one.name):
         exceeded = {
             key: amount
@@ -195,7 +226,46 @@ def admit(pod_name: str, shape: Shape, quotas: Iterable[Quota], existing: Iterab
             if key in quota.hard and used.get(key, 0) + amount > quota.hard[key]
         }
         if exceeded:
-            raise QuotaExceededError(pod_name, quota, exceeded, used)
+            raise QuotaExceededError(name, quota, exceeded, used)
+
+
+def _extended_names(classes: Iterable[Object]) -> dict[str, str]:
+    """Return the extended resources that device classes serve, by class."""
+    return {text(one, "metadata", "name"): text(one, "spec", "extendedResourceName") for one in classes}
+
+
+def _claim_usage(claim: Object, pods: Iterable[Object], extended: Mapping[str, str]) -> Counter[str]:
+    """Return what a claim uses, by quota key; of alternatives the most of each class.
+
+    The claim for a pod's extended resources does not count what its pod counts.
+    """
+    counted: Counter[str] = Counter()
+    for request in maps(claim, "spec", "devices", "requests"):
+        most: Counter[str] = Counter()
+        for asked in maps(request, "firstAvailable") or [fields(request, "exactly")]:
+            most |= Counter({text(asked, "deviceClassName"): _device_count(asked)})
+        counted += most
+    asked_by_pod = _asked_by_owner(claim, pods)
+    used = Counter({_CLAIMS: 1})
+    asked_by_pod = _asked_by_owner(claim, pods)
+    for name, count in counted.items():
+        used[name + _OF_CLASS] += count
+        for resource in {IMPLICIT + name, extended.get(name, "")} - {""} - asked_by_pod:
+            used[_PREFIX + resource] += count
+    return used
+
+
+def _device_count(asked: Object) -> int:
+    return _MOST_DEVICES if text(asked, "allocationMode") == "All" else whole(asked, "count")
+
+
+def _asked_by_owner(claim: Object, pods: Iterable[Object]) -> set[str]:
+    """Return the resources that the pod asks for which a claim for extended resources was made for."""
+    if text(claim, "metadata", "annotations", ANNOTATION) != "true":
+        return set()
+    owner = text(fields(controller_of(claim)), "uid")
+    specs = [fields(pod, "spec") for pod in pods if text(pod, "metadata", "uid") == owner]
+    return {name for spec in specs for name, _ in shape(spec).requests}
 
 
 def _listed(amounts: Mapping[str, int]) -> str:
@@ -228,6 +298,17 @@ def used_by_pods(pods: Iterable[Object], now: datetime) -> dict[str, str]:
     return found
 
 
+def used_by_claims(
+    claims: Iterable[Object], pods: Sequence[Object], classes: Iterable[Object]
+) -> Counter[str]:
+    """Return what the claims of a namespace use, by quota key."""
+    names = _extended_names(classes)
+    used: Counter[str] = Counter()
+    for claim in claims:
+        used.update(_claim_usage(claim, pods, names))
+    return used
+
+
 def quota_status(quota: Object, used: Mapping[str, str], counts: Mapping[str, int]) -> Object:
     """Return the status of a quota; `counts` has how many objects there are, by qualified plural.
 
@@ -244,7 +325,7 @@ def quota_status(quota: Object, used: Mapping[str, str], counts: Mapping[str, in
 
 
 def _is_of_devices(key: str) -> bool:
-    return key.startswith(_PREFIX) and is_extended(key.removeprefix(_PREFIX))
+    return key.endswith(_OF_CLASS) or (key.startswith(_PREFIX) and is_extended(key.removeprefix(_PREFIX)))
 
 
 def _written(name: str, amounts: Iterable[Mapping[str, int]]) -> str:

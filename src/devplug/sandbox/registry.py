@@ -117,8 +117,10 @@ class Registry(Store):
         if resource.namespaced:
             refuse_without_namespace(resource, text(new, "metadata", "name"), namespace, found)
         one = prepared(resource, new, found, self.now)
-        if resource == PODS and (quotas := self.all(QUOTAS, Selection(namespace))):
-            refuse_over_quota(one, quotas, self.all(PODS, Selection(namespace)))
+        there = Selection(namespace)
+        if resource in {PODS, RESOURCE_CLAIMS} and (quotas := self.all(QUOTAS, there)):
+            others = self.all(PODS, there), self.all(RESOURCE_CLAIMS, there)
+            refuse_over_quota(resource, one, quotas, *others, self.all(DEVICE_CLASSES))
         return super().create(resource, namespace, one, dry_run=dry_run)
 
     def patch(

@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from devplug.dra.objects import FINALIZER
-from devplug.k8s.objects import text
+from devplug.k8s.objects import text, with_part
 from devplug.sandbox.controllers.garbagecollector import GarbageCollector
 from devplug.sandbox.controllers.resourceclaim import ResourceClaimController, generated_claim, may_run
-from devplug.sandbox.registry import EVENTS, PODS, RESOURCE_CLAIMS, Registry
+from devplug.sandbox.registry import CLAIM_TEMPLATES, EVENTS, PODS, RESOURCE_CLAIMS, Registry
 from tests.sandbox.controllers.beds import (
+    Clock,
     add_node,
     add_pod,
     end,
@@ -140,6 +141,22 @@ async def test_a_generated_claim_that_was_deleted_is_made_again(registry: Regist
         registry.delete(RESOURCE_CLAIMS, "default", first)
         await until(lambda: generated_name(registry, "p") != first)
     assert claim_of(registry, generated_name(registry, "p"))
+
+
+async def test_a_deleted_claim_whose_template_is_gone_causes_no_event(registry: Registry) -> None:
+    """The real controller has the claim in its cache for a minute, and needs no template for it."""
+    add_template(registry)
+    add_pod(registry, "p", **of_template())
+    seconds = Clock()
+    async with running(ResourceClaimController(registry, seconds=lambda: seconds.passed)):
+        made = await until(lambda: generated_name(registry, "p"))
+        registry.delete(CLAIM_TEMPLATES, "default", "t")
+        registry.delete(RESOURCE_CLAIMS, "default", made)
+        await settled(registry)
+        assert not registry.all(EVENTS)
+        seconds.passed = 61
+        registry.update(PODS, "default", "p", lambda old: with_part(old, {"a": "b"}, "metadata", "labels"))
+        await until(lambda: told(registry, "p"))
 
 
 async def test_a_claim_is_found_again_that_no_status_told_of(registry: Registry) -> None:

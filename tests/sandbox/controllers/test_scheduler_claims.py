@@ -91,6 +91,23 @@ async def test_a_pod_that_finds_no_device_is_told_the_recorded_sentence_and_woke
         await until(lambda: node_of(registry, "p"))
 
 
+async def test_a_deleted_claim_causes_no_further_attempt() -> None:
+    """SP/dynamicresources.go EventsToRegister: only new and changed claims make a pod schedulable."""
+    registry, clock = new_registry(), Clock()
+    add_node(registry)
+    add_class(registry)
+    add_claim(registry, "c")
+    add_user(registry, "p", "c")
+    async with running(Scheduler(registry, seconds=clock.seconds)):
+        await until(lambda: told(registry, "p"))
+        registry.delete(RESOURCE_CLAIMS, "default", "c")
+        clock.passed = 100
+        add_claim(registry, "d")
+        add_user(registry, "other", "d")
+        await until(lambda: told(registry, "other"))
+        assert told(registry, "p") == [f"Warning FailedScheduling {NO_DEVICE}"]
+
+
 async def test_a_pod_is_woken_by_the_class_that_its_claim_names() -> None:
     """D76, D92: before any node is looked at, so that nothing is to be deallocated."""
     registry = new_registry()

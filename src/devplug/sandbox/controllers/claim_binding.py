@@ -18,13 +18,14 @@ from devplug.k8s.objects import Object, entries, fields, text
 from devplug.k8s.times import stamp
 from devplug.sandbox.api.errors import StatusError
 from devplug.sandbox.registry import PODS, RESOURCE_CLAIMS
+from devplug.sandbox.scheduler import DevicesChange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from devplug.dra.objects import Claim, Json
     from devplug.sandbox.registry import Registry
-    from devplug.sandbox.scheduler import ClaimSnapshot, DevicesChange, PendingPod, Placement
+    from devplug.sandbox.scheduler import ClaimSnapshot, PendingPod, Placement
 
 __all__ = ["POLL_SECONDS", "ClaimBinder", "WaitingPod", "extended_resources_of"]
 
@@ -159,7 +160,8 @@ class ClaimBinder:
 
         found = self._registry.update(RESOURCE_CLAIMS, namespace, name, bare)
         self._registry.delete(RESOURCE_CLAIMS, namespace, name)
-        self._note(self._claims.remove_claim(dict(found)))
+        self._claims.remove_claim(dict(found))
+        self._note(DevicesChange())
 
     def _set_extended(self, pod: Json, extended: Json) -> None:
         metadata = pod["metadata"]

@@ -45,6 +45,9 @@ _BASE_LENGTH: Final = 57
 """How long the name of a generated claim may be before its five random letters and their dash."""
 
 
+_CACHE_SECONDS: Final = 60.0
+"""How long a claim that the controller made is in its cache after the claim was deleted."""
+
 _POD: Final = "pod:"
 _CLAIM: Final = "claim:"
 """What the keys of the work queue begin with: pods and claims may have the same names."""
@@ -172,6 +175,9 @@ class ResourceClaimController:
         self._registry = registry
         self._recorder = EventRecorder(registry, EventSource("resource_claim"))
         self._work = WorkQueue(seconds)
+        self._seconds = seconds
+        self._made_seconds: dict[tuple[str, str], float] = {}
+        """When a claim was made last, by the pod's UID and the entry of its `resourceClaims`."""
         self._by_pod = KeyIndex()
         """Which claims each pod uses."""
         self._by_claim = KeyIndex()
@@ -237,6 +243,8 @@ class ResourceClaimController:
             claim = _claim_named(self._registry, pod, names[name])
             if claim is None or not _is_generated_for(claim, pod):
                 claim = self._found(pod, name) or self._made(pod, name, template_name)
+                if claim is None:
+                    continue
                 made[name] = text(claim, "metadata", "name")
         if not made:
             return pod
@@ -256,19 +264,34 @@ class ResourceClaimController:
                 return claim
         return None
 
-    def _made(self, pod: Object, name: str, template_name: str) -> Object:
+    def _made(self, pod: Object, name: str, template_name: str) -> Object | None:
+        """Make a claim of a template, and return it; None if there is nothing to make it of, nor to say."""
         namespace = text(pod, "metadata", "namespace")
         template = self._registry.find(CLAIM_TEMPLATES, namespace, template_name)
+        if template is None and self._remembers(pod, name):
+            return None
         if template is None:
             missing = not_found(f"{CLAIM_TEMPLATES.singular}.{CLAIM_TEMPLATES.group}", template_name)
             self._tell(pod, name, f'resource claim template "{template_name}": {missing}')
             raise missing
         try:
-            return self._registry.create(RESOURCE_CLAIMS, namespace, generated_claim(pod, name, template))
+            made = self._registry.create(RESOURCE_CLAIMS, namespace, generated_claim(pod, name, template))
         except StatusError as error:
             # The space stands before the name, which a claim does not have yet.
             self._tell(pod, name, f"create ResourceClaim : {error}")
             raise
+        self._made_seconds[text(pod, "metadata", "uid"), name] = self._seconds()
+        return made
+
+    def _remembers(self, pod: Object, name: str) -> bool:
+        """Whether the real controller still has this claim in its cache, so that it needs no template.
+
+        See claimCache in pkg/controller/resourceclaim/controller.go: it keeps a new claim for a minute.
+        """
+        made = self._made_seconds
+        for key in [key for key, at in made.items() if at + _CACHE_SECONDS <= self._seconds()]:
+            del made[key]
+        return (text(pod, "metadata", "uid"), name) in made
 
     def _tell(self, pod: Object, name: str, why: str) -> None:
         message = f"PodResourceClaim {name}: {why}"

@@ -6,11 +6,11 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from devplug.k8s.objects import text
-from devplug.sandbox.admission import quota_status, used_by_pods
+from devplug.sandbox.admission import quota_status, used_by_claims, used_by_pods
 from devplug.sandbox.api.kinds import SERVED
 from devplug.sandbox.api.watchlog import Selection
 from devplug.sandbox.controllers.workqueue import WorkQueue, run_loop
-from devplug.sandbox.registry import PODS, QUOTAS
+from devplug.sandbox.registry import DEVICE_CLASSES, PODS, QUOTAS, RESOURCE_CLAIMS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +45,11 @@ class ResourceQuotaController:
         quotas = self._registry.all(QUOTAS, selection)
         if not quotas:
             return
-        used = used_by_pods(self._registry.all(PODS, selection), self._registry.now)
+        pods = self._registry.all(PODS, selection)
+        claims = self._registry.all(RESOURCE_CLAIMS, selection)
+        used = used_by_pods(pods, self._registry.now)
+        for key, count in used_by_claims(claims, pods, self._registry.all(DEVICE_CLASSES)).items():
+            used[key] = str(int(used.get(key, "0")) + count)
         counts = {one.qualified: len(self._registry.all(one, selection)) for one in _COUNTED}
         for quota in quotas:
             status = quota_status(quota, used, counts)

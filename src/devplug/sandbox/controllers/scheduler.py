@@ -221,9 +221,11 @@ class Scheduler:
     def _note_claim(self, event: WatchEvent) -> None:
         found = dict(event.object)
         namespace = text(found, "metadata", "namespace")
-        is_gone = event.type is ChangeType.DELETED
-        change = self._claims.remove_claim(found) if is_gone else self._claims.put_claim(found)
-        self._note_devices(change)
+        if event.type is ChangeType.DELETED:
+            # No pod is tried again (dynamicresources.go EventsToRegister): an allocation is cleared before.
+            self._claims.remove_claim(found)
+        else:
+            self._note_devices(self._claims.put_claim(found))
         for uid in self._held.pop((namespace, text(found, "metadata", "name")), ()):
             if pod := self._waiting.get(uid):
                 self._enter(pod, self._registry.find(PODS, namespace, pod.name))

@@ -112,14 +112,13 @@ class ClaimSnapshot:
         self._claims[key] = version, claim
         return DevicesChange(None if self._count(before, claim) else key)
 
-    def remove_claim(self, found: dict[str, Any]) -> DevicesChange | None:
-        """Forget a ResourceClaim; return what that means for waiting pods, if anything."""
+    def remove_claim(self, found: dict[str, Any]) -> None:
+        """Forget a ResourceClaim."""
         key = _key(found)
         known = self._claims.get(key)
-        if known is None or known[1].uid != found["metadata"].get("uid", ""):
-            return None
-        del self._claims[key]
-        return DevicesChange(None if self._count(known[1], None) else key)
+        if known is not None and known[1].uid == found["metadata"].get("uid", ""):
+            del self._claims[key]
+            self._count(known[1], None)
 
     def _count(self, before: Claim | None, after: Claim | None) -> bool:
         """Count what is allocated; return whether that was released which was before."""
