@@ -96,6 +96,9 @@ class NodeFiles:
         """Return what is there that no driver without claims has: files of claims, and half of files."""
         found = [path.name for path in self._files(self.cdi)]
         for path in self._files(self.folder):
+            if path.is_dir():  # copies of CDI files
+                found += [one.name for one in self._files(path)]
+                continue
             is_of_claims = path.name not in {STATE_NAME, LOCK_NAME, TURNS_NAME} and not path.is_socket()
             found += [path.name] if is_of_claims else []
         return sorted([*found, *self.in_use()])

@@ -154,7 +154,7 @@ GUARDS: Final = (
     Guard("hanging-code-is-told", "I6", "/readyz reports code that hangs in all its threads",
           "case threads-used-up 10", never("Hooks.fault", "running")),
     Guard("told-before-given", "I1", "a device is allocated only after the kubelet has received it, also if the device left the list and came back",
-          "tests/torture/test_found_schedules.py", skip("PluginService._allocated_in_turn", "until_known")),
+          "tests/torture/test_found_schedules.py", skip("PluginService._allocated", "until_known")),
     # The wire: the socket's file, limits, and what of a failure crosses.
     Guard("own-file-only", "I5", "closing removes the socket's file only if the file is still ours",
           "tests/wire/test_listener.py::test_closing_leaves_the_file_of_another_server",

@@ -304,7 +304,7 @@ def test_a_folder_without_the_right_to_it_is_refused_with_the_right(
     program = "os.setgroups([]); os.setgid(65534); os.setuid(65534); import devplug; run(P())"
     code, errors = ended(start(f"import devplug.plugin.serving; {program}", folder))
     assert code == 1
-    assert f"KubeletError: {text.format(folder)}" in errors
+    assert f"devplug: {text.format(folder)}" in errors
 
 
 def _may_mount() -> bool:
@@ -333,5 +333,5 @@ async def test_a_folder_that_is_deleted_under_its_mount_ends_the_program_and_say
             shutil.rmtree(host)
     code, errors = ended(process)
     assert code == 1
-    assert f"PluginFolderLostError: {inside} was deleted on the host while it was mounted here" in errors
+    assert f"devplug: {inside} was deleted on the host while it was mounted here" in errors
     assert "restart this container" in errors

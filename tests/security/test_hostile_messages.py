@@ -86,7 +86,7 @@ async def test_a_request_with_a_million_containers_is_refused_in_words(short_dir
         with pytest.raises(RemoteError) as refused:
             await peer.call(raw, b"\x0a\x00" * 2**20, timeout_seconds=60)
         assert refused.value.status == "ResourceExhausted"
-        assert refused.value.text == "AllocateRequest has more than 32768 elements, which is the limit"
+        assert refused.value.text == "AllocateRequest has more than 131072 elements, which is the limit"
         assert await peer.call(deviceplugin.GET_OPTIONS, None) == PluginOptions()
 
 

@@ -115,7 +115,7 @@ async def lived(folder: Path, config: dict[str, Any]) -> list[str]:
         container = repr(kubelet.allocations())
         for socket in kubelet.plugin_dir.glob("devplug-*.sock"):
             async with connected(socket) as peer:
-                for ids in ((), ("none",), ("a", "a"), ("a",), ("b",), ("c",)):
+                for ids in ((), ("none",), ("a", "a"), ("a",), ("b",), ("b",), ("c",)):
                     try:
                         await peer.call(ALLOCATE, [ids])
                     except RemoteError as error:

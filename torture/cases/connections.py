@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
@@ -195,6 +196,7 @@ class _Open:
 
     lists: Lists
     number: int
+    peer: Peer
 
 
 class Crowd:
@@ -223,7 +225,9 @@ class Crowd:
                 else:
                     await self._go(chance.randrange(len(self._open)))
                 if len(self._open) == LIMIT:
-                    await self._overflow(chance.choice(peers), turn)
+                    # Of the connection that has most: a stream of another one takes its oldest one's place.
+                    counted = Counter(id(one.peer) for one in self._open)
+                    await self._overflow(max(peers, key=lambda peer: counted[id(peer)]), turn)
                 if chance.random() < 0.03:
                     await self._allocate(chance.choice(peers), turn)
             await self._change(chance)
@@ -240,7 +244,7 @@ class Crowd:
         async with asyncio.timeout(ANSWER_SECONDS * PATIENCE.get()):
             first = await anext(lists)
         self.opened += 1
-        self._open.append(_Open(lists, self.opened))
+        self._open.append(_Open(lists, self.opened, peer))
         seen = [device.id for device in first]
         self._trial.check(seen == IDS, f"I8: a new stream got {seen}", turn.number)
 

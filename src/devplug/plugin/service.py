@@ -70,10 +70,9 @@ def check_containers(containers: Sequence[tuple[str, ...]]) -> None:
 
 
 def _check_preferences(requests: Sequence[PreferenceRequest]) -> None:
-    """Raise `LimitError` for a request that no kubelet sends: it names the devices of a node, once."""
-    asked = sum(max(1, len(request.available)) for request in requests)
-    if asked > DEVICES_PER_CALL_LIMIT:
-        raise LimitError(f"{asked} devices are available; at most {DEVICES_PER_CALL_LIMIT} in one call")
+    """Raise `LimitError` for too many containers; the number of devices is bounded by the decoder."""
+    if len(requests) > DEVICES_PER_CALL_LIMIT:
+        raise LimitError(f"{len(requests)} containers ask; at most {DEVICES_PER_CALL_LIMIT} in one call")
 
 
 def _check_ids(device_ids: Iterable[str]) -> None:
@@ -128,8 +127,6 @@ class PluginService:
         self._options = options_of(plugin)
         self._has_prepare = offers(plugin, "prepare")
         self._calls = 0
-        self._running: frozenset[str] = frozenset()
-        """The device IDs for which the kubelet's Allocates are being answered."""
         self._ended_at = -math.inf
         self._idle = asyncio.Event()
         self._idle.set()
@@ -305,23 +302,6 @@ class PluginService:
         first_indexes: Sequence[int],
     ) -> list[ContainerResponse]:
         check_containers(containers)
-        if tolerated:  # by claims, which may share a device
-            return await self._allocated_in_turn(containers, tolerated, first_indexes)
-        ids = frozenset(chain.from_iterable(containers))
-        if running := ids & self._running:
-            raise AllocationError(f"another Allocate of device {quoted(min(running))} is still answered")
-        self._running |= ids
-        try:
-            return await self._allocated_in_turn(containers, tolerated, first_indexes)
-        finally:
-            self._running -= ids
-
-    async def _allocated_in_turn(
-        self,
-        containers: Sequence[tuple[str, ...]],
-        tolerated: Sequence[Callable[[Device], bool]],
-        first_indexes: Sequence[int],
-    ) -> list[ContainerResponse]:
         await self._inventory.changed_since(0)
         try:
             async with self._hooks.turn:

@@ -164,9 +164,9 @@ class _Server:
         if len(self._open) >= self._limits.connections:
             out = first_to_go({one: one.standing for one in self._open}, peer)
             self._open.pop(out).cancel()
-        task = self._open[connection] = self._group.create_task(self._run(connection))
-        # Also when it is cancelled before its first step.
-        task.add_done_callback(lambda _: connection.close())
+            # After the task has left the socket; also when it is cancelled before its first step.
+            self._loop.call_soon(out.close)
+        self._open[connection] = self._group.create_task(self._run(connection))
 
     def _may_stream(self) -> bool:
         return sum(one.is_streaming for one in self._open) < self._limits.streams

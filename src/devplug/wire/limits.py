@@ -36,8 +36,9 @@ request that holds most is refused: with a limit for each connection, many conne
 
 # ── elements of a message: fields, and the numbers of a packed field ──
 
-REQUEST_ELEMENTS_LIMIT: Final = 32 * 1024
-"""What a server of ours takes: 10,000 devices, twice, in GetPreferredAllocation. In memory 2.5 MB."""
+REQUEST_ELEMENTS_LIMIT: Final = 128 * 1024
+"""What a server of ours takes: GetPreferredAllocation names each free device, and must not fail. In memory
+10 MB."""
 
 ELEMENTS_LIMIT: Final = 256 * 1024
 """What a client of ours takes: GetAllocatableResources has six elements for each device, so 43,000 devices.

@@ -87,11 +87,11 @@ class AnswersEverything(Mutant):
 
 @fails("HOS04")
 class EndsAtALargeRequest(Mutant):
-    """Has no room for a request of more than 4 MiB."""
+    """Has no room for a request of more than 2 MiB."""
 
     def bindings(self) -> tuple[Binding, ...]:
         def decode(content: bytes, right: Codec[Any]) -> Any:
-            if len(content) > 4 * 2**20:
+            if len(content) > 2 * 2**20:
                 os._exit(DIED)
             return right.decode(content)
 
@@ -142,10 +142,11 @@ class LosesCallsThatComeTogether(Mutant):
 
 @fails("HOS09", also=("RES14",), change_seconds=20.0)
 class KeepsAThreadPerStream(Mutant):
-    """Starts a watcher for each stream, and never ends it."""
+    """Starts watchers for each stream, and never ends them."""
 
     def lists(self) -> AsyncIterator[Sequence[AdvertisedDevice]]:
-        threading.Thread(target=threading.Event().wait, daemon=True).start()
+        for _ in range(4):
+            threading.Thread(target=threading.Event().wait, daemon=True).start()
         return super().lists()
 
 

@@ -116,8 +116,8 @@ async def knows_what_it_does_not(bed: TestBed) -> None:
     source="grpc-go, MaxRecvMsgSize; volcano-sh/volcano-vgpu-device-plugin#152",
 )
 async def bears_large_requests(bed: TestBed) -> None:
-    """Ask Allocate for unknown devices with 5 MB of IDs, then with 20 MB; any answer will do."""
-    for megabytes in (5, 20):
+    """Ask Allocate for unknown devices with 3 MB of IDs, then with 5 MB and 20 MB; any answer will do."""
+    for megabytes in (3, 5, 20):
         content = allocate_request(b"devplug-verify-no-such-device-00", count=megabytes * 10**6 // 34)
         await bed.refusal(raw(ALLOCATE), content)
         await expect_served(bed, f"a request of {megabytes} MB")
