@@ -223,7 +223,6 @@ def test_where_none_is_up_a_plugin_gets_a_sandbox_of_its_own(short_dir: Path) ->
 # ── a day with a plugin ──
 
 
-@pytest.mark.xfail(strict=False, reason="a pod of a plugged device does not run in time: open fault")
 def test_plugged_devices_reach_pods_and_everything_can_be_asked_for(up: SandboxDir, tmp_path: Path) -> None:
     file = tmp_path / "devplug.yaml"
     file.write_text(TTYS % up.devices)

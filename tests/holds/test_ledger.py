@@ -212,6 +212,24 @@ def test_the_two_answers_are_of_one_kubelet() -> None:
     assert ledger.listed((OTHER,), 30, NEXT_KUBELET, (OTHER,)) == (Released(RESOURCE, "a", holder("p")),)
 
 
+def test_a_kubelet_that_lost_its_books_frees_nothing_of_a_pod_that_it_lists() -> None:
+    """It lists the pod without its device, and its new checkpoint does not name the device."""
+    ledger = new_ledger(OTHER, pod("p", "a"))
+    for asked_at in range(10, 200, 10):
+        assert ledger.listed((OTHER, pod("p")), asked_at, NEXT_KUBELET, (OTHER,)) == ()
+
+
+def test_a_new_pod_of_the_same_name_keeps_no_device_of_the_old_one() -> None:
+    """The checkpoint of the new kubelet named the device: the kubelet has its books."""
+    ledger = new_ledger(OTHER, pod("p", "a"))
+    ledger.listed((OTHER,), 10, NEXT_KUBELET, (OTHER, pod("uid", "a")))
+    assert ledger.last_holders(RESOURCE, "a") == ((holder("p"),), True)
+    ledger.listed((OTHER, pod("p")), 20, NEXT_KUBELET, (OTHER,))
+    assert ledger.listed((OTHER, pod("p")), 30, NEXT_KUBELET, (OTHER,)) == (
+        Released(RESOURCE, "a", holder("p")),
+    )
+
+
 # ── a restart of ours ─────────────────────────────────────────────────────────────────────────────
 
 

@@ -305,9 +305,15 @@ class Holders:
                     f"device {quoted(device_id)} is held by {pod.namespace}/{pod.name}; the kubelet has "
                     "allocated it twice; delete and recreate this pod"
                 )
-        holders, is_listed = self._ledger.last_holders(resource_name, device_id)
+        holders, is_booked = self._ledger.last_holders(resource_name, device_id)
         doubt = resource_name, device_id, socket_identity(self._socket)
-        if not is_listed and doubt not in self._refused and are_listed_without(holders, resource_name, pods):
+        if (
+            not is_booked
+            and doubt not in self._refused
+            and are_listed_without(holders, resource_name, pods)
+            # A pod of the same name may be the one that is admitted now; lost books name no device.
+            and not self._is_in_checkpoint(resource_name, device_id)
+        ):
             self._refused.add(doubt)
             raise AllocationError(
                 f"device {quoted(device_id)} was held by {holders[0].namespace}/{holders[0].pod}, which the "
@@ -338,10 +344,12 @@ class Holders:
             self._folder.write_now(resource_name)
         return is_first and is_lost
 
-    def _is_in_checkpoint(self, resource_name: str) -> bool:
+    def _is_in_checkpoint(self, resource_name: str, device_id: str | None = None) -> bool:
+        """Whether the kubelet's checkpoint names an ID of a resource, or any ID of it."""
         if self._checkpoint_path is None:
             return False
-        return any(ids_of(pod, resource_name) for pod in read_checkpoint(self._checkpoint_path) or ())
+        named = [ids_of(pod, resource_name) for pod in read_checkpoint(self._checkpoint_path) or ()]
+        return any(ids if device_id is None else device_id in ids for ids in named)
 
     def assume_held(self, resource_name: str, ids: Iterable[str]) -> None:
         """Count IDs of which records were lost as held, until the kubelet shows that they are not."""

@@ -36,6 +36,8 @@ class _Hold(Struct, frozen=True):
     """Our last Allocate of it, if no answer has shown it since."""
     missing_since: float | None = None
     """The time of the first of the last answers in a row that lack it."""
+    booked_by: SocketIdentity | None = None
+    """The last kubelet whose checkpoint named it: it has not lost its books."""
 
 
 FREE: Final = _Hold()
@@ -224,9 +226,13 @@ class Ledger:
                     changes += self._shown(name, device_id, holders, asked_at)
                 else:
                     is_named = None if named is None else device_id in named.get(name, ())
+                    if is_named:
+                        resource.put(device_id, replace(resource.holds[device_id], booked_by=kubelet))
                     hold = resource.holds[device_id].remembered
                     is_told = is_v1 and bool(pods or self._rules.trusts_empty) and hold.kubelet == kubelet
-                    is_in_doubt = hold.kubelet != kubelet and are_listed_without(hold.holders, name, pods)
+                    is_in_doubt = not self._has_books_of(name, device_id) and are_listed_without(
+                        hold.holders, name, pods
+                    )
                     is_evident = (is_told or is_named is False) and not is_in_doubt
                     changes += self._missing(
                         name, device_id, asked_at, is_evident=is_evident, is_named=is_named is True
@@ -308,9 +314,14 @@ class Ledger:
         return not self.is_known or self._hold(resource_name, device_id) is not FREE
 
     def last_holders(self, resource_name: str, device_id: str) -> tuple[Sequence[Holder], bool]:
-        """Return who was last listed for a held ID, and whether the present kubelet has listed them."""
-        remembered = self._hold(resource_name, device_id).remembered
-        return remembered.holders, remembered.kubelet is not None and remembered.kubelet == self._kubelet
+        """Return who was last listed for a held ID, and whether the present kubelet has it in its books."""
+        holders = self._hold(resource_name, device_id).remembered.holders
+        return holders, self._has_books_of(resource_name, device_id)
+
+    def _has_books_of(self, resource_name: str, device_id: str) -> bool:
+        """Whether the present kubelet, or its checkpoint, has named a held ID."""
+        hold = self._hold(resource_name, device_id)
+        return self._kubelet is not None and self._kubelet in {hold.remembered.kubelet, hold.booked_by}
 
     def is_held(self, resource_name: str, device_id: str) -> bool:
         """Whether a container may hold this ID, by all that is known."""
