@@ -226,7 +226,7 @@ class Daemon:
                         "a resource moves between device plugin and DRA; first its devices have to be free",
                         extra={"resource_name": name, "serve": resource.serve},
                     )
-                    self._retire(self._plugins.pop(name))
+                    self._retire(self._plugins.pop(name), is_moving=True)
                 self.unserved[name] = draining_of(self._drivers[name])
             elif plugin is None or plugin.resource != resource:
                 await self._serve(resource)
@@ -373,10 +373,10 @@ class Daemon:
 
     # ── what is no more ──
 
-    def _retire(self, plugin: ConfiguredPlugin) -> None:
+    def _retire(self, plugin: ConfiguredPlugin, *, is_moving: bool = False) -> None:
         """Give out no more devices of a resource; it ends when no container holds one."""
         name = plugin.resource_name
-        plugin.retire()
+        plugin.retire(is_moving=is_moving)
         if held := plugin.held.held_ids():
             logger.warning(
                 "containers hold devices of a resource that the file does not serve this way any more; it "

@@ -178,12 +178,15 @@ class DeviceList:
         self.withheld = stale.union(*map(self.ids_of, (*scan.refused, *scan.unchecked, *blocked)))
         return (*listed, *_unhealthy(stale, "no longer advertised"))
 
-    def retire(self, held_ids: Collection[str], absent: Collection[str]) -> tuple[Device, ...]:
+    def retire(
+        self, held_ids: Collection[str], absent: Collection[str], *, is_moving: bool = False
+    ) -> tuple[Device, ...]:
         """Return the list of a removed resource: the devices that containers hold.
 
-        `absent` has the names of those whose hardware is not there.
+        `absent` has the names of those whose hardware is not there. Devices of claims, and of a resource that
+        is moving between device plugin and claims, are Unhealthy, so that no scheduler allocates them.
         """
-        if self._is_claimed:  # or a scheduler would allocate them to other claims
+        if self._is_claimed or is_moving:
             return _unhealthy(held_ids, REMOVED)
         replicas = self._resource.share.replicas
         here = [Device(one) for one in sorted(held_ids) if found_name(one, replicas) not in absent]

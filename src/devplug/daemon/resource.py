@@ -73,6 +73,8 @@ class ConfiguredPlugin(DevicePlugin):
         self.is_over = asyncio.Event()
         """Set when the resource was retired, and nobody holds a device of it any more."""
         self.is_retired = False
+        self._is_moving = False
+        """Whether it is retired because it moves between device plugin and claims."""
         self.looked: tuple[HostDevice, ...] | None = None
         """What the source sees; None before its first look."""
         self.is_waiting = False
@@ -118,9 +120,9 @@ class ConfiguredPlugin(DevicePlugin):
             return ResourceCdiSpec(self.resource, cdi, self._host)
         return None
 
-    def retire(self) -> None:
+    def retire(self, *, is_moving: bool = False) -> None:
         """Refuse every Allocate from now on, as the file no longer has this resource, until `is_over`."""
-        self.is_retired = True
+        self.is_retired, self._is_moving = True, is_moving
         self._changed.set()
 
     # ── what is there ─────────────────────────────────────────────────────────────────────────────
@@ -216,7 +218,8 @@ class ConfiguredPlugin(DevicePlugin):
             return listed
         if not held_ids and not self._calls:
             self.is_over.set()
-        return self.listing.retire(held_ids, self.context.ownership.absent(self.resource_name))
+        absent = self.context.ownership.absent(self.resource_name)
+        return self.listing.retire(held_ids, absent, is_moving=self._is_moving)
 
     def _named(self, looked: Sequence[HostDevice]) -> Sequence[HostDevice]:
         replicas = self.resource.share.replicas
@@ -224,12 +227,15 @@ class ConfiguredPlugin(DevicePlugin):
 
     def _offered(self, looked: Sequence[HostDevice]) -> tuple[Sequence[HostDevice], Mapping[str, str]]:
         """Return the devices that this resource offers, and by name why it does not offer others."""
+        named = self._named(looked)
         outcome = self.context.ownership.look(
             self.resource_name,
-            () if self.is_retired else self._named(looked),
+            () if self.is_retired else named,
             is_shared=self.resource.overlap == "shared",
             on_change=self._look_again,
         )
+        if self.is_retired:  # it offers nothing, and its status shows what is there
+            return named, {}
         for name in sorted(outcome.withheld.keys() - self.withheld.keys()):
             logger.warning(
                 "a device is not offered; to share hardware, write overlap: shared in each of its resources",

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from devplug.errors import RemoteError
 from devplug.wire.codecs import MalformedMessageError, MessageTooLargeError
-from devplug.wire.decoding import decoded
+from devplug.wire.decoder import decoded
 from devplug.wire.limits import ELEMENTS_LIMIT, KUBELET_RECEIVE_LIMIT_BYTES
 from devplug.wire.statuses import RpcError
 from devplug.wire.transport import client_transport

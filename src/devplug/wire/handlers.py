@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from devplug.errors import AnswerTooLargeError, IncidentError, KubeletError, RemoteError, one_line
 from devplug.wire.codecs import Encoded
-from devplug.wire.decoding import decoded
+from devplug.wire.decoder import decoded
 from devplug.wire.limits import CONNECTIONS_LIMIT, REQUEST_ELEMENTS_LIMIT
 from devplug.wire.statuses import STATUS_OF_ERROR, STATUSES, RpcError
 
