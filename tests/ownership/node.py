@@ -245,11 +245,11 @@ class Node:
         """Return how many healthy devices of each resource the node has, held ones too."""
         return {name: count for name, count in self.kubelet.allocatable().items() if count}
 
-    async def run(self, name: str, resource: str) -> Running | None:
-        """Run a pod that wants one device; None if the scheduler or the node refuses it."""
-        if not self.kubelet.allocatable().get(resource):
+    async def run(self, name: str, resource: str, count: int = 1) -> Running | None:
+        """Run a pod that wants devices; None if the scheduler or the node refuses it."""
+        if self.kubelet.allocatable().get(resource, 0) < count:
             return None
-        pod = Pod(f"uid-{name}", name, containers=(Container("main", {resource: 1}),))
+        pod = Pod(f"uid-{name}", name, containers=(Container("main", {resource: count}),))
         return await self._run(pod, resource)
 
     async def run_init_pod(self, name: str, resource: str) -> Running:
@@ -282,9 +282,9 @@ class Node:
         self.given.append(running)
         return running
 
-    async def must_run(self, name: str, resource: str) -> Running:
-        """Run a pod that wants one device."""
-        running = await self.run(name, resource)
+    async def must_run(self, name: str, resource: str, count: int = 1) -> Running:
+        """Run a pod that wants devices."""
+        running = await self.run(name, resource, count)
         assert running is not None, f"pod {name} was refused; the node has {self.capacity()}"
         return running
 

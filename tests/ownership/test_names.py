@@ -207,6 +207,20 @@ async def test_sticks_that_change_device_numbers_stay_held(
         here.nothing_was_wrong()
 
 
+async def test_next_pod_gets_all_sticks_of_a_pod_that_ended(short_dir: Path) -> None:
+    """Rule 6: what the Allocate itself releases is free for it, also where the sticks changed numbers."""
+    async with node(short_dir) as here:
+        here.machine.plug(FIRST, "1")
+        here.machine.plug(STRANGER, "2")
+        await here.start(usb(ANY))
+        await here.must_run("p", ANY, 2)
+        here.machine.renumber(FIRST, STRANGER)
+        await here.quiet()
+        here.end("p")
+        await here.must_run("q", ANY, 2)
+        here.nothing_was_wrong()
+
+
 @after
 async def test_stick_with_the_number_of_an_unplugged_one_is_not_given_out(
     short_dir: Path, change: Change

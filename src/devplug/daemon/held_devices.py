@@ -215,8 +215,13 @@ class HeldDevices:
         A device of which another container holds another replica is left alone.
         """
         ids = frozenset(device.id for device in devices)
-        if self._holders is not None:
-            await self._holders.release_or_refuse(self._resource.name, ids)
+        if (holders := self._holders) is not None:
+            await holders.release_or_refuse(self._resource.name, ids)
+            if self._resource.on_release is None:
+                # Their hardware may have got each other's numbers: none of them may stay held.
+                pending = {one.device_id for one in holders.pending(self._resource.name)}
+                await self._clean_released(holders, sorted(ids & pending))
+                self._take_cleaned(holders)
         for device_id in ids:
             self._given.pop(device_id, None)
         if self._resource.on_release is None:
