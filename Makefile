@@ -9,6 +9,8 @@ MAKEFLAGS += --no-builtin-rules
 .DELETE_ON_ERROR:
 # With the environment activated, python3 would be the one that is about to be built again.
 export PATH := $(subst $(CURDIR)/.venv/bin:,,$(PATH))
+# Tests start hundreds of programs: without compiled files each one compiles devplug again.
+unexport PYTHONDONTWRITEBYTECODE
 
 BIN := .venv/bin
 PROTOS := src/devplug/wire/protos
@@ -194,3 +196,4 @@ dist: .venv/.ready ## build the sdist, and the wheel from it
 
 clean: ## remove all that these targets make
 	rm -rf .venv .venv-demo .venv-wheel .venv-audit build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -prune -exec rm -rf {} +
