@@ -5,17 +5,13 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import sysconfig
-import tempfile
 from pathlib import Path
 
 import pytest
 
 from tests.docs.pages import blocks_of
 from tests.docs.picture import PICTURE, README, SHOWN, drawn, recording, told
-from tests.sandbox.kubectl.consoles import Player, environment
-
-BIN = Path(sysconfig.get_path("scripts"))
+from tests.sandbox.kubectl.consoles import sandbox_player
 
 
 def test_the_text_of_the_demo_is_the_recorded_one() -> None:
@@ -42,23 +38,14 @@ def test_three_commands_lead_to_a_daemonset_that_serves(tmp_path: Path) -> None:
     (block,) = (one for one in blocks_of(README) if one.words == "three")
     commands = block.text.replace("$ ", "").splitlines()
     assert len(commands) == 3
-    with tempfile.TemporaryDirectory(prefix="devplug-", dir="/tmp") as short:
-        place = f"{short}/sandbox"
-        player = Player(
-            tmp_path,
-            environment(
-                BIN, {"DEVPLUG_SANDBOX_DIR": place, "HOME": short, "KUBECONFIG": f"{place}/kubeconfig"}
-            ),
-        )
+    with sandbox_player(tmp_path) as player:
         # What the image would run; the sandbox mounts no ConfigMaps.
         image = f"devplug=devplug run -c {tmp_path}/devplug.yaml"
         player.shell(f"devplug sandbox up --detach --image '{image}'")
-        try:
-            said = [player.shell(command) for command in commands]
-            assert "daemonset.apps/devplug created" in said[-1]
-            player.shell("kubectl -n devplug rollout status daemonset/devplug --timeout=30s")
-            served = re.findall(r"name: (\S+/\S+)", (tmp_path / "devplug.yaml").read_text())
-            node = json.loads(player.shell("kubectl get node worker-0 -o json"))
-            assert {name.strip('"') for name in served} <= node["status"]["capacity"].keys(), said
-        finally:
-            player.shell("devplug sandbox down")
+        player.shell("export KUBECONFIG=$DEVPLUG_SANDBOX_DIR/kubeconfig")
+        said = [player.shell(command) for command in commands]
+        assert "daemonset.apps/devplug created" in said[-1]
+        player.shell("kubectl -n devplug rollout status daemonset/devplug --timeout=30s")
+        served = re.findall(r"name: (\S+/\S+)", (tmp_path / "devplug.yaml").read_text())
+        node = json.loads(player.shell("kubectl get node worker-0 -o json"))
+        assert {name.strip('"') for name in served} <= node["status"]["capacity"].keys(), said

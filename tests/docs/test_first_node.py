@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 import shutil
-import sysconfig
-import tempfile
 from pathlib import Path
 
 import pytest
 
 from tests.docs.pages import DOCS
-from tests.sandbox.kubectl.consoles import Player, environment, steps_of
+from tests.sandbox.kubectl.consoles import sandbox_player, steps_of
 
 PAGE = DOCS / "first-node.md"
-BIN = Path(sysconfig.get_path("scripts"))
 
 
 @pytest.mark.nightly  # pages in a sandbox are played by test_how_to each time, the same way
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl (1.27 or newer, from dl.k8s.io)")
 def test_every_command_of_the_tutorial_does_what_the_page_says(tmp_path: Path) -> None:
-    # Sockets have short paths, and pytest's folders are long.
-    with tempfile.TemporaryDirectory(prefix="devplug-", dir="/tmp") as short:
-        variables = {"DEVPLUG_SANDBOX_DIR": f"{short}/devplug-sandbox", "HOME": str(tmp_path)}
-        player = Player(tmp_path, environment(BIN, variables))
-        try:
-            for step in steps_of(PAGE.read_text()):
-                if step.kind == "here":  # what it prints is another on each machine
-                    code = player.shell(f"({step.command}); echo $?").splitlines()[-1]
-                    assert code in {"0", "1", "2"}, step
-                elif step.kind != "no-run":
-                    player.play(step)
-        finally:
-            player.close()
-            player.shell("devplug sandbox down")
+    with sandbox_player(tmp_path) as player:
+        for step in steps_of(PAGE.read_text()):
+            if step.kind == "here":  # what it prints is another on each machine
+                code = player.shell(f"({step.command}); echo $?").splitlines()[-1]
+                assert code in {"0", "1", "2"}, step
+            elif step.kind != "no-run":
+                player.play(step)

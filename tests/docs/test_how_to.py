@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import re
 import shutil
-import sysconfig
-import tempfile
 from pathlib import Path
 
 import pytest
 
 from devplug.daemon.config.loader import load
 from tests.docs.pages import DOCS, ROOT, blocks_of
-from tests.sandbox.kubectl.consoles import Player, environment, is_told, steps_of
+from tests.sandbox.kubectl.consoles import Player, environment, is_told, sandbox_player, steps_of
 
 PAGES = sorted((DOCS / "how-to").glob("*.md"))
-BIN = Path(sysconfig.get_path("scripts"))
 EVERY_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 
 
@@ -54,11 +51,11 @@ def test_a_page_says_how_it_is_tried_and_what_goes_wrong(page: Path) -> None:
 
 @EVERY_PAGE
 def test_what_is_tried_without_hardware_prints_what_the_page_shows(page: Path, tmp_path: Path) -> None:
-    player = Player(ROOT / "examples", environment(BIN, {"HOME": str(tmp_path)}))
-    for step in steps_of(page.read_text()):
-        if step.kind == "try":
-            printed = player.shell(step.command)
-            assert is_told(step.expected, printed), printed
+    with Player(ROOT / "examples", environment({"HOME": str(tmp_path)})) as player:
+        for step in steps_of(page.read_text()):
+            if step.kind == "try":
+                printed = player.shell(step.command)
+                assert is_told(step.expected, printed), printed
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl (1.27 or newer, from dl.k8s.io)")
@@ -68,14 +65,6 @@ def test_the_commands_of_a_page_do_what_it_says_in_a_sandbox(page: Path, tmp_pat
     if "kind: DeviceClass" in text:
         pytest.importorskip("cel_expr_python", reason="there is no wheel for this machine")
     steps = [step for step in steps_of(text) if step.kind not in {"try", "no-run"}]
-    # Sockets have short paths, and pytest's folders are long.
-    with tempfile.TemporaryDirectory(prefix="devplug-", dir="/tmp") as short:
-        variables = {"DEVPLUG_SANDBOX_DIR": f"{short}/devplug-sandbox", "HOME": str(tmp_path)}
-        player = Player(tmp_path, environment(BIN, variables))
-        try:
-            for step in steps:
-                player.play(step)
-        finally:
-            player.close()
-            if steps:
-                player.shell("devplug sandbox down")
+    with sandbox_player(tmp_path) as player:
+        for step in steps:
+            player.play(step)

@@ -20,21 +20,31 @@ FILES = project_files(Project("my-fpga", "example.com/my-fpga"), __version__)
 FENCE = re.compile(r"^```(\S+)( no-run)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def run(command: Sequence[str], folder: Path, package: Path) -> str:
-    """Run a command as if the project in `package` were installed; return what it printed."""
+MARK = "--- the command has ended ---"
+
+
+def run(commands: Sequence[str], folder: Path, package: Path) -> list[str]:
+    """Run commands in one shell, as if the project in `package` were installed; return what each printed."""
+    script = "\n".join(f"{one} || exit\necho '{MARK}'" for one in commands)
     places = [os.path.dirname(sys.executable), os.environ["PATH"]]  # noqa: PTH120
     variables = environment(
         PATH=os.pathsep.join(places), PYTHONPATH=str(package / "src"), PYTHONDONTWRITEBYTECODE="1"
     )
     done = subprocess.run(
-        command, cwd=folder, env=variables, capture_output=True, text=True, timeout=200, check=False
+        ["bash", "-c", script],
+        cwd=folder,
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return done.stdout.split(f"{MARK}\n")[:-1]
 
 
 def commands_of_the_page() -> Iterator[tuple[str, str]]:
-    """Yield each command of the page that can be run here, and what it shows of the output."""
+    """Yield each command of the page that can be run here, in order, and what it shows of the output."""
     for language, no_run, text in FENCE.findall(PAGE):
         if language == "console" and not no_run:
             for one in text.removeprefix("$ ").split("\n$ "):
@@ -49,17 +59,20 @@ def commands_of_the_page() -> Iterator[tuple[str, str]]:
 )
 def test_every_command_of_the_page_works_and_prints_what_it_shows(tmp_path: Path, of_the_tests: str) -> None:
     """The project's other tests are the judge's, who has it once more in the next command."""
-    tried, said_by_pytest = [], ""
-    for command, shown in commands_of_the_page():
-        is_pytest = command.endswith("pytest")
-        words = f"{command} {of_the_tests}" if is_pytest else command
-        # ALL13 measures how long answers take, and on a busy machine they take longer.
-        words = words.replace(" verify ", " verify --skip ALL13 ")
-        said = run(["bash", "-c", words], tmp_path, tmp_path / "my-fpga")
+    page = list(commands_of_the_page())
+    tried = [command for command, _ in page]
+    # ALL13 measures how long answers take, and on a busy machine they take longer.
+    words = [
+        (f"{one} {of_the_tests}" if one.endswith("pytest") else one).replace(
+            " verify ", " verify --skip ALL13 "
+        )
+        for one in tried
+    ]
+    printed = run(words, tmp_path, tmp_path / "my-fpga")
+    for (command, shown), said in zip(page, printed, strict=True):
         assert said.startswith(shown), command
-        tried.append(command)
-        said_by_pytest += said if is_pytest else ""
     if of_the_tests:
+        said_by_pytest = printed[tried.index("python -m pytest")]
         assert f"{FILES[of_the_tests].count('def test_')} passed" in said_by_pytest
     assert [words for words in ("devplug new", "pytest", "devplug verify") if words in " ".join(tried)] == [
         "devplug new",

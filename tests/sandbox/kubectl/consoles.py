@@ -1,4 +1,4 @@
-"""The console blocks of a page, played: every command is run, and has to print what stands below it.
+"""The console blocks of a page, played in one shell: each command has to print what stands below it.
 
 What a block is, the words after ```console say. Without a word its commands are run one after the other;
 those that only look are run again until they print what they should. `background NAME` starts its one command
@@ -10,20 +10,24 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import signal
 import subprocess
+import sysconfig
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from types import TracebackType
+from typing import Final, Self
 
-__all__ = ["Player", "Step", "is_told", "steps_of"]
-
+BIN: Final = Path(sysconfig.get_path("scripts"))
 FENCE: Final = re.compile(r"^( *)```console *([^\n]*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 PATIENCE_SECONDS: Final = 90.0
 _LOOK_SECONDS: Final = 0.05
+_END: Final = "--- the command has ended ---"
 
 _VARIES: Final = (
     (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"), "UID"),
@@ -105,10 +109,16 @@ class _Program:
 
 @dataclass(slots=True)
 class Player:
-    """Runs steps in one folder, with one environment that `export` changes; `close` ends what still runs."""
+    """Runs steps in one shell, as a reader does; leaving the block ends the shell and all programs.
+
+    Programs in a second terminal start with the folder and the variables that the shell has then.
+    """
 
     folder: Path
+    """Where the shell begins."""
     environment: dict[str, str]
+    """Its variables at the beginning."""
+    _shell: subprocess.Popen[bytes] | None = None
     _programs: dict[str, _Program] = field(default_factory=dict)
 
     def play(self, step: Step) -> None:
@@ -132,8 +142,14 @@ class Player:
             case other:
                 raise AssertionError(f"line {step.line}: no such kind of block: {other}")
 
-    def close(self) -> None:
-        """End what still runs."""
+    def __enter__(self) -> Self:
+        """Start nothing: the first command starts the shell."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the programs and the shell."""
         for program in self._programs.values():
             program.process.send_signal(signal.SIGINT)
         for program in self._programs.values():
@@ -142,15 +158,11 @@ class Player:
             except subprocess.TimeoutExpired:
                 program.process.kill()
                 program.process.wait()
+        if self._shell is not None:
+            self._shell.kill()  # it waits for nothing, or for a command that hangs
+            self._shell.communicate()
 
     def _run(self, step: Step) -> None:
-        if step.command.startswith("export "):
-            name, _, value = step.command.removeprefix("export ").partition("=")
-            self.environment[name] = self.shell(f"echo {value}").strip()
-            return
-        if step.command.startswith("cd "):
-            self.folder = (self.folder / step.command.removeprefix("cd ")).resolve()
-            return
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             printed = self.shell(step.command)
@@ -166,26 +178,44 @@ class Player:
             )
 
     def shell(self, command: str) -> str:
-        """Run one line, and return what it prints."""
-        done = subprocess.run(
-            ["bash", "-c", command],
-            cwd=self.folder,
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=2 * PATIENCE_SECONDS,
-            check=False,
-        )
-        return done.stdout.decode(errors="replace")
+        """Run a command in the shell, and return what it prints."""
+        if self._shell is None:
+            self._shell = subprocess.Popen(
+                ["bash", "--norc"],
+                cwd=self.folder,
+                env=self.environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+            )
+        assert self._shell.stdin is not None
+        assert self._shell.stdout is not None
+        # The program's own input is empty: it would read the commands that follow.
+        self._shell.stdin.write(f"{{ {command}\n}} </dev/null\nprintf '%s\\n' '{_END}'\n".encode())
+        self._shell.stdin.flush()
+        printed, deadline = b"", time.monotonic() + 2 * PATIENCE_SECONDS
+        while not printed.endswith(f"{_END}\n".encode()):
+            ready, _, _ = select.select([self._shell.stdout], [], [], max(0, deadline - time.monotonic()))
+            more = os.read(self._shell.stdout.fileno(), 65536) if ready else b""
+            said = printed.decode(errors="replace")
+            assert more, f"{'the shell has ended' if ready else 'no end'}: $ {command}\nprinted:\n{said}"
+            printed += more
+        return printed.decode(errors="replace").removesuffix(f"{_END}\n")
+
+    def _place(self) -> tuple[str, dict[str, str]]:
+        """Return the folder and the variables of the shell."""
+        folder = self.shell("pwd").strip()
+        variables = self.shell("env -0").split("\0")
+        return folder, dict(one.split("=", 1) for one in variables if "=" in one)
 
     def _start(self, step: Step) -> None:
-        output = self.folder / f".{step.name}.out"
+        folder, variables = self._place()
+        output = Path(folder) / f".{step.name}.out"
         with output.open("wb") as file:
             process = subprocess.Popen(
                 ["bash", "-c", f"exec {step.command}"],
-                cwd=self.folder,
-                env=self.environment,
+                cwd=folder,
+                env=variables,
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
@@ -210,7 +240,23 @@ class Player:
                 program.process.wait(_LOOK_SECONDS)
 
 
-def environment(bin_folder: Path, more: Mapping[str, str]) -> dict[str, str]:
+@contextmanager
+def sandbox_player(folder: Path) -> Iterator[Player]:
+    """Yield a player whose sandbox has a folder of its own, and stop the sandbox at the end."""
+    # Sockets have short paths, and pytest's folders are long.
+    with tempfile.TemporaryDirectory(prefix="devplug-", dir="/tmp") as short:
+        sandbox = Path(short) / "devplug-sandbox"
+        variables = environment({"DEVPLUG_SANDBOX_DIR": str(sandbox), "HOME": str(folder)})
+        with Player(folder, variables) as player:
+            try:
+                yield player
+            finally:
+                if sandbox.exists():  # a page may have stopped it already
+                    down = [BIN / "devplug", "sandbox", "down"]
+                    subprocess.run(down, env=variables, capture_output=True, check=False)
+
+
+def environment(more: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a terminal in which devplug is installed."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("DEVPLUG", "KUBE"))}
-    return {**kept, "PATH": f"{bin_folder}:{os.environ['PATH']}", "COLUMNS": "100", "NO_COLOR": "1", **more}
+    return {**kept, "PATH": f"{BIN}:{os.environ['PATH']}", "COLUMNS": "100", "NO_COLOR": "1", **more}

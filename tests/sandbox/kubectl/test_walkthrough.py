@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import sysconfig
-import tempfile
 from pathlib import Path
 
 import pytest
 
-from tests.sandbox.kubectl.consoles import Player, environment, is_told, steps_of
+from tests.sandbox.kubectl.consoles import is_told, sandbox_player, steps_of
 
 DOCS = Path(__file__).parents[3] / "docs"
-BIN = Path(sysconfig.get_path("scripts"))
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
@@ -20,16 +17,9 @@ BIN = Path(sysconfig.get_path("scripts"))
 def test_every_command_of_a_walkthrough_does_what_the_page_says(page: str, tmp_path: Path) -> None:
     if "dra" in page:
         pytest.importorskip("cel_expr_python", reason="there is no wheel for this machine")
-    # Sockets have short paths, and pytest's folders are long.
-    with tempfile.TemporaryDirectory(prefix="devplug-", dir="/tmp") as short:
-        variables = {"DEVPLUG_SANDBOX_DIR": f"{short}/devplug-sandbox", "HOME": str(tmp_path)}
-        player = Player(tmp_path, environment(BIN, variables))
-        try:
-            for step in steps_of((DOCS / page).read_text()):
-                player.play(step)
-        finally:
-            player.close()
-            player.shell("devplug sandbox down")
+    with sandbox_player(tmp_path) as player:
+        for step in steps_of((DOCS / page).read_text()):
+            player.play(step)
 
 
 def test_a_page_is_not_told_by_another_text() -> None:
