@@ -252,7 +252,7 @@ def sandbox_player(folder: Path) -> Iterator[Player]:
                 yield player
             finally:
                 if sandbox.exists():  # a page may have stopped it already
-                    down = [BIN / "devplug", "sandbox", "down"]
+                    down = [str(BIN / "devplug"), "sandbox", "down"]
                     subprocess.run(down, env=variables, capture_output=True, check=False)
 
 
