@@ -165,7 +165,7 @@ async def driving(root: Path, memory: Path, count: int) -> AsyncIterator[Driver]
             config,
         ]
         words += ["--kubelet-root", kubelet_root, "--cdi-dir", memory / "cdi"]
-        kubelet.start()
+        await kubelet.start()
         async with running([str(word) for word in words], root / "output") as process:
             driver = Driver(process, kubelet, api)
 

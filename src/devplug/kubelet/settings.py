@@ -43,6 +43,10 @@ class KubeletSettings:
     topology: TopologySettings = field(default_factory=TopologySettings)
     dial_timeout_seconds: float = 10.0
     """How long a plugin that registers may take to be reachable (client.go dial)."""
+    info_timeout_seconds: float = 1.0
+    """How long GetInfo of a plugin in `plugins_registry` may take (operation_generator.go)."""
+    notify_timeout_seconds: float = 5.0
+    """How long NotifyRegistrationStatus may take (operation_generator.go)."""
     pre_start_timeout_seconds: float = 30.0
     """How long PreStartContainer may take (deviceplugin/v1beta1/constants.go)."""
     plugins_registry: Path | None = None

@@ -11,6 +11,7 @@ import logging
 import os
 import stat
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
@@ -24,7 +25,7 @@ from devplug.wire.sockets import authority_of, connected, socket_identity
 from devplug.wire.values import RegistrationStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from devplug.kubelet.changes import Changes
     from devplug.kubelet.metrics import KubeletMetrics
@@ -33,13 +34,9 @@ if TYPE_CHECKING:
     from devplug.wire.sockets import Peer
     from devplug.wire.values import PluginInfo
 
-__all__ = ["PluginTypeHandler", "PluginWatcher"]
+__all__ = ["PluginTypeHandler", "PluginWatcher", "RegistrationRecord"]
 
 logger = logging.getLogger(__name__)
-
-INFO_TIMEOUT_SECONDS: Final = 1.0
-NOTIFY_TIMEOUT_SECONDS: Final = 5.0
-"""How long GetInfo and NotifyRegistrationStatus may take (operationexecutor/operation_generator.go)."""
 
 _STOP_TIMEOUT_SECONDS: Final = 5.0
 """How long a stopping kubelet waits for its own connections to close."""
@@ -56,6 +53,28 @@ class PluginTypeHandler(Protocol):
 
     def deregister(self, name: str, endpoint: str) -> None:
         """Forget it; its registration socket is gone."""
+
+
+@dataclass(eq=False, slots=True)
+class RegistrationRecord:
+    """Facts about one registration socket from its creation to its removal, by the kubelet's clock."""
+
+    path: Path
+    found_at: float
+    attempts: int = 0
+    """Number of attempts to register, each with a dial of its own."""
+    info: PluginInfo | None = None
+    """The last answer of GetInfo."""
+    info_seconds: float | None = None
+    """Duration of the first GetInfo that was answered."""
+    failure: str = ""
+    """Reason why the last attempt failed; empty before, and after a success."""
+    notify_error: str = ""
+    """Error of the last NotifyRegistrationStatus."""
+    registered_at: float | None = None
+    """Time of the newest registration, also of one that NotifyRegistrationStatus ended; None without any."""
+    gone_at: float | None = None
+    """Time when the socket was removed or replaced, or the kubelet ended."""
 
 
 # ── the folder ────────────────────────────────────────────────────────────────────────────────────
@@ -177,7 +196,11 @@ class PluginWatcher:
         changes: Changes,
         metrics: KubeletMetrics,
         settings: KubeletSettings,
+        record: Callable[[Path, float], RegistrationRecord] = RegistrationRecord,
     ) -> None:
+        """Create a watcher; `record` makes the record of each socket that is found."""
+        self._record = record
+        self._records: dict[str, RegistrationRecord] = {}
         self._handlers = handlers
         self._tasks = tasks
         self._changes = changes
@@ -214,6 +237,8 @@ class PluginWatcher:
         if self._running:
             await asyncio.wait(self._running, timeout=_STOP_TIMEOUT_SECONDS)
         await self._held.aclose()
+        for path in list(self._records):
+            self._close_record(path)
 
     # ── what the folder tells ──
 
@@ -224,7 +249,7 @@ class PluginWatcher:
                 self._create(self._folder.appeared(event.path))
             case EventKind.REMOVED:
                 self._folder.gone(event.path)
-                self._state = self._state.removed(event.path)
+                self._remove(event.path)
             case EventKind.LEFT:
                 # A socket that is renamed away stays wanted: only its removal is noticed.
                 self._folder.gone(event.path)
@@ -236,13 +261,24 @@ class PluginWatcher:
         before = dict(self._folder.sockets)
         found = self._folder.look_again()
         for path in self._state.desired.keys() - found:
-            self._state = self._state.removed(path)
+            self._remove(path)
         self._create(path for path in found if self._folder.sockets[path] != before.get(path))
 
     def _create(self, paths: Iterable[str]) -> None:
         for path in paths:
             logger.info("found the socket of a plugin", extra={"path": _shown(path)})
             self._state = self._state.created(path)
+            self._close_record(path)
+            self._records[path] = self._record(Path(path), self._settings.clock())
+
+    def _remove(self, path: str) -> None:
+        self._state = self._state.removed(path)
+        self._close_record(path)
+
+    def _close_record(self, path: str) -> None:
+        record = self._records.pop(path, None)
+        if record is not None:
+            record.gone_at = self._settings.clock()
 
     def _show(self) -> None:
         """Let metrics and waiters see the state."""
@@ -279,11 +315,14 @@ class PluginWatcher:
 
     async def _attempt(self, path: str, identity: int) -> None:
         """Try once to register what serves a socket, and note how it went."""
+        record = self._records.get(path) or self._record(Path(path), self._settings.clock())
+        record.attempts += 1
         try:
             async with AsyncExitStack() as connection:
                 peer = await self._dial(path, connection)
-                await self._register(path, identity, peer)
+                await self._register(path, identity, peer, record)
         except RegistrationError as error:
+            record.failure = str(error)
             self._state = self._state.failed(path, self._settings.clock())
             retry_seconds = self._state.backoffs[path].wait_seconds
             logger.warning(
@@ -291,6 +330,7 @@ class PluginWatcher:
                 extra={"path": _shown(path), "reason": str(error), "retry_seconds": retry_seconds},
             )
         else:
+            record.failure = ""
             self._state = self._state.succeeded(path)
         finally:
             task = asyncio.current_task()
@@ -298,21 +338,21 @@ class PluginWatcher:
             self._running.discard(task)
         self._show()
 
-    async def _register(self, path: str, identity: int, peer: Peer) -> None:
+    async def _register(self, path: str, identity: int, peer: Peer, record: RegistrationRecord) -> None:
         """Ask, check, connect, tell (operation_generator.go GenerateRegisterPluginFunc).
 
         Raises `RegistrationError` with the text that the plugin is told, or the real kubelet logs.
         """
-        info = await self._info(path, peer)
+        info = await self._info(path, peer, record)
         endpoint = info.endpoint or path
         handler = self._handlers.get(info.type)
         if handler is None:
             text = f"no handler registered for plugin type: {info.type} at socket {_shown(path)}"
-            await self._refuse(peer, path, text)
+            await self._refuse(peer, path, text, record)
         try:
             handler.validate(info.name, endpoint, info.supported_versions)
         except RegistrationError as error:
-            await self._refuse(peer, path, f"plugin validation failed with err: {error}")
+            await self._refuse(peer, path, f"plugin validation failed with err: {error}", record)
         plugin = WatchedPlugin(identity, info.name, endpoint, info.type)
         # Before it is connected, so that a removal meanwhile is seen as one of a registered plugin.
         self._state = self._state.added(path, plugin)
@@ -321,15 +361,17 @@ class PluginWatcher:
             await handler.register(info.name, endpoint, info.supported_versions)
         except RegistrationError as error:
             self._state = self._state.taken_out(path)
-            await self._refuse(peer, path, f"plugin registration failed with err: {error}")
+            await self._refuse(peer, path, f"plugin registration failed with err: {error}", record)
         try:
-            await self._notify(peer, RegistrationStatus(plugin_registered=True))
+            await self._notify(peer, RegistrationStatus(plugin_registered=True), record)
         except RemoteError as error:
             self._state = self._state.taken_out(path)
             handler.deregister(info.name, endpoint)
             raise _failure(
                 f"failed to send registration status at socket {_shown(path)}, err: : {error}",
             ) from error
+        finally:
+            record.registered_at = self._settings.clock()
 
     async def _dial(self, path: str, connection: AsyncExitStack) -> Peer:
         try:
@@ -346,27 +388,37 @@ class PluginWatcher:
             where = f"socket {_shown(path)}"
             raise _failure(f"dial failed at {where}, err: failed to dial {where}, err: {reason}") from error
 
-    async def _info(self, path: str, peer: Peer) -> PluginInfo:
+    async def _info(self, path: str, peer: Peer, record: RegistrationRecord) -> PluginInfo:
+        begun = self._settings.clock()
         try:
-            return await peer.call(GET_INFO, None, timeout_seconds=INFO_TIMEOUT_SECONDS)
+            record.info = await peer.call(GET_INFO, None, timeout_seconds=self._settings.info_timeout_seconds)
         except RemoteError as error:
             raise _failure(
                 f"failed to get plugin info using RPC GetInfo at socket {_shown(path)}, err: {error}",
             ) from error
+        if record.info_seconds is None:
+            record.info_seconds = self._settings.clock() - begun
+        return record.info
 
-    async def _refuse(self, peer: Peer, path: str, text: str) -> NoReturn:
+    async def _refuse(self, peer: Peer, path: str, text: str, record: RegistrationRecord) -> NoReturn:
         """Tell the plugin why not, and fail with that."""
         refusal = _failure(text)
         try:
-            await self._notify(peer, RegistrationStatus(plugin_registered=False, error=str(refusal)))
+            await self._notify(peer, RegistrationStatus(plugin_registered=False, error=str(refusal)), record)
         except RemoteError as error:
             raise _failure(
                 f"failed to send error at socket {_shown(path)}, err: {refusal}: {error}",
             ) from error
         raise refusal
 
-    async def _notify(self, peer: Peer, status: RegistrationStatus) -> None:
-        await peer.call(NOTIFY_REGISTRATION_STATUS, status, timeout_seconds=NOTIFY_TIMEOUT_SECONDS)
+    async def _notify(self, peer: Peer, status: RegistrationStatus, record: RegistrationRecord) -> None:
+        seconds = self._settings.notify_timeout_seconds
+        try:
+            await peer.call(NOTIFY_REGISTRATION_STATUS, status, timeout_seconds=seconds)
+        except RemoteError as error:
+            record.notify_error = str(error)
+            raise
+        record.notify_error = ""
 
 
 def _failure(text: str) -> RegistrationError:

@@ -1,33 +1,33 @@
-"""The kubelet's end of DRA drivers, for the judge: it finds, asks, registers and calls, and writes all down.
+"""The kubelet's end of DRA drivers, for the judge: it registers and calls drivers, and records what happens.
 
-What a right kubelet does with claims is `kubelet.dra`'s; here only what a driver sees of it matters.
+Drivers are found and registered by the emulator's plugin watcher, so with the real kubelet's rules: it dials
+again until a driver listens, and repeats a failed registration after a backoff. Claims are the emulator's
+subject (`kubelet.dra`); here only what a driver sees of them matters.
 """
 
 from __future__ import annotations
 
 import asyncio
-import stat
 import time
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from devplug.conformance.scripted_kubelet import ScriptedTasks
-from devplug.errors import RemoteError
-from devplug.linux.inotify import shared_watcher
+from devplug.errors import RegistrationError, RemoteError
+from devplug.kubelet.changes import Changes
+from devplug.kubelet.metrics import KubeletMetrics
+from devplug.kubelet.settings import KubeletSettings
+from devplug.kubelet.watcher import PluginWatcher, RegistrationRecord
 from devplug.wire.dra import PREPARE, WATCH_RESOURCES
-from devplug.wire.pluginregistration import GET_INFO, NOTIFY_REGISTRATION_STATUS
-from devplug.wire.sockets import connected, socket_identity
-from devplug.wire.values import RegistrationStatus
+from devplug.wire.sockets import connected
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
-    from devplug.linux.inotify import Watcher
     from devplug.wire.deviceplugin import Method
     from devplug.wire.dra import DeviceHealthReport
-    from devplug.wire.values import PluginInfo
 
 __all__ = ["DRIVER_TYPE", "INFO_SECONDS", "Registration", "ScriptedDraKubelet", "scripted_dra_kubelet"]
 
@@ -38,31 +38,20 @@ INFO_SECONDS: Final = 1.0
 """How long the kubelet waits for GetInfo (dra.md D08); the judge waits longer, to tell how long it took."""
 
 DRIVER_TYPE: Final = "DRAPlugin"
+_SERVES_SECONDS: Final = 1.0
+"""How long a driver may take from GetInfo until its service socket accepts connections. No call comes sooner:
+a pod has to be scheduled first."""
+_RECONCILE_SECONDS: Final = 0.05
+"""How often changes of the folder are acted upon; the real kubelet does so each second."""
 _HEALTH_AGAIN_SECONDS: Final = 5.0
 
 
 @dataclass(eq=False, slots=True)
-class Registration:
-    """One registration socket from its discovery on. Times are of the monotonic clock."""
+class Registration(RegistrationRecord):
+    """One registration socket of a driver, with what the kubelet learnt over it."""
 
-    path: Path
-    found_at: float
-    info: PluginInfo | None = None
-    info_seconds: float | None = None
-    info_error: str = ""
-    version: str = ""
-    """The first announced one that a kubelet knows; empty for none (dra.md D04)."""
-    refusal: str = ""
-    """Why it is not registered."""
-    registered_at: float | None = None
-    notify_error: str = ""
-    """Why NotifyRegistrationStatus was not answered."""
     first_dial_error: str = ""
-    """Why nobody could be dialled at its endpoint when it had told it."""
-    gone_at: float | None = None
-    """When its socket was removed, or replaced."""
-    is_asked: bool = False
-    """Whether all was asked of it that a kubelet asks."""
+    """Why the service socket did not accept a connection soon after the first GetInfo."""
     reports: list[Sequence[DeviceHealthReport]] = field(default_factory=list)
     health_error: str = ""
 
@@ -72,44 +61,61 @@ class Registration:
         return Path(self.info.endpoint if self.info else "")
 
     @property
+    def version(self) -> str:
+        """The first announced version that a kubelet knows; empty for none (dra.md D04)."""
+        versions = self.info.supported_versions if self.info else ()
+        return next((word for word in versions if word in PREPARE), "")
+
+    @property
     def is_live(self) -> bool:
-        """Whether it is registered now."""
+        """Whether the driver is registered over this socket now."""
         return self.registered_at is not None and self.gone_at is None
 
 
 class ScriptedDraKubelet(ScriptedTasks):
-    """The kubelet of one node for drivers; lives as long as its `scripted_dra_kubelet` block."""
+    """The kubelet of one node for drivers; lives as long as its `scripted_dra_kubelet` block.
 
-    def __init__(self, folder: Path, tasks: asyncio.TaskGroup, watcher: Watcher, dial_seconds: float) -> None:
+    It is the watcher's handler for plugins of type DRAPlugin.
+    """
+
+    def __init__(self, folder: Path, tasks: asyncio.TaskGroup, dial_seconds: float) -> None:
         super().__init__(tasks)
         self.folder = folder
         self.registrations: list[Registration] = []
         """All that were found by this kubelet or one before it, the newest last."""
-        self._watcher = watcher
-        self._dial_seconds = dial_seconds
-        self._looking: asyncio.Task[None] | None = None
-        self._asking: dict[Registration, asyncio.Task[None]] = {}
-        self._known: dict[Path, tuple[object, Registration]] = {}
+        self._settings = KubeletSettings(
+            dial_timeout_seconds=dial_seconds,
+            info_timeout_seconds=dial_seconds,
+            notify_timeout_seconds=dial_seconds,
+            reconcile_period_seconds=_RECONCILE_SECONDS,
+        )
+        self._changes = Changes(time.monotonic)
+        self._watcher: PluginWatcher | None = None
+        self._health: dict[tuple[str, str], asyncio.Task[None]] = {}
 
     # ── its life ──
 
-    def start(self) -> None:
-        """Look at `plugins_registry` from now on; every socket there is new."""
-        self._looking = self.task_of(self._look())
+    async def start(self) -> None:
+        """Watch `plugins_registry` from now on; every socket there is new."""
+        handlers = {DRIVER_TYPE: self}
+        self._watcher = PluginWatcher(
+            self.folder, handlers, self._tasks, self._changes, KubeletMetrics(), self._settings, self._record
+        )
+        await self._watcher.open()
 
     async def stop(self) -> None:
         """End as a process does; all registrations are forgotten. Safe to repeat."""
-        looking, self._looking = self._looking, None
-        tasks = [*self._asking.values(), *([looking] if looking else [])]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
-        now = time.monotonic()
-        for _, one in self._known.values():
-            one.gone_at = one.gone_at or now
-        self._known.clear()
-        self._asking.clear()
+        watcher, self._watcher = self._watcher, None
+        if watcher is not None:
+            await watcher.close()
+        for key in list(self._health):
+            self.deregister(*key)
+
+    async def follow(self) -> None:
+        """Wake up waiters at each change of a registration, until cancelled."""
+        with self._changes.watching() as changes:
+            async for _ in changes:
+                self.notify()
 
     # ── what happened ──
 
@@ -138,79 +144,50 @@ class ScriptedDraKubelet(ScriptedTasks):
                 error = failure
         raise error
 
-    # ── looking and asking ──
+    # ── the watcher's handler ──
 
-    async def _look(self) -> None:
-        wake = asyncio.Event()
-        with self._watcher.subscribe(wake.set) as subscription:
-            while True:
-                wake.clear()
-                subscription.arm([f"{self.folder}/*"])
-                self._take_in()
-                await wake.wait()
+    def _record(self, path: Path, found_at: float) -> Registration:
+        one = Registration(path, found_at)
+        self.registrations.append(one)
+        return one
 
-    def _take_in(self) -> None:
-        found = {
-            path: identity
-            for path in sorted(self.folder.iterdir())
-            if not path.name.startswith(".") and _is_socket(path) and (identity := socket_identity(path))
-        }
-        for path, (known, one) in list(self._known.items()):
-            if found.get(path) != known:
-                one.gone_at = time.monotonic()
-                del self._known[path]
-                self._asking.pop(one).cancel()
-        for path, new in found.items():
-            if path not in self._known:
-                one = Registration(path, time.monotonic())
-                self.registrations.append(one)
-                self._known[path] = new, one
-                self._asking[one] = self.task_of(self._ask(one))
-        self.notify()
+    def validate(self, name: str, endpoint: str, versions: Sequence[str]) -> None:  # noqa: ARG002
+        """Raise `RegistrationError` for a driver that the kubelet refuses (dra.md D06)."""
+        if not versions:
+            raise RegistrationError("empty list of supported gRPC services (aka supported versions)")
+        if not any(word in PREPARE for word in versions):
+            raise RegistrationError("none of services supported by the plugin are supported by the kubelet")
 
-    async def _ask(self, one: Registration) -> None:
-        try:
-            await self._register(one)
-        finally:
-            one.is_asked = True
-            self.notify()
-        if one.registered_at is not None:
-            await self._watch_health(one)
+    async def register(self, name: str, endpoint: str, versions: Sequence[str]) -> None:  # noqa: ARG002
+        """Dial the service socket once, and take reports of health from now on."""
+        found = (one for one in reversed(self.registrations) if one.gone_at is None and one.info)
+        named = (one for one in found if _identity(one) == (name, endpoint))
+        one = next(named, None)
+        if one is None:
+            return  # its socket was removed meanwhile
+        if one.endpoint.is_absolute() and one.attempts == 1:
+            try:
+                async with connected(one.endpoint, ready_within_seconds=_SERVES_SECONDS):
+                    pass
+            except RemoteError as error:
+                one.first_dial_error = str(error)
+        self.deregister(name, endpoint)
+        self._health[name, endpoint] = self.task_of(self._watch_health(one))
 
-    async def _register(self, one: Registration) -> None:
-        begun = time.monotonic()
-        try:
-            async with connected(one.path, connect_within_seconds=self._dial_seconds) as peer:
-                one.info = await peer.call(GET_INFO, None, timeout_seconds=self._dial_seconds)
-                one.info_seconds = time.monotonic() - begun
-                one.refusal = _refusal_of(one.info)
-                one.version = next((word for word in one.info.supported_versions if word in PREPARE), "")
-                await self._dial(one)
-                if not one.refusal:
-                    one.registered_at = time.monotonic()
-                status = RegistrationStatus(not one.refusal, one.refusal)
-                try:
-                    await peer.call(NOTIFY_REGISTRATION_STATUS, status, timeout_seconds=self._dial_seconds)
-                except RemoteError as error:
-                    one.notify_error = str(error)
-        except RemoteError as error:
-            one.info_error = str(error)
-
-    async def _dial(self, one: Registration) -> None:
-        if one.refusal or not one.endpoint.is_absolute():
-            return
-        try:
-            async with connected(one.endpoint, connect_within_seconds=self._dial_seconds):
-                pass
-        except RemoteError as error:
-            one.first_dial_error = str(error)
+    def deregister(self, name: str, endpoint: str) -> None:
+        """Take no more reports of health from a driver whose registration socket is gone."""
+        task = self._health.pop((name, endpoint), None)
+        if task is not None:
+            task.cancel()
 
     async def _watch_health(self, one: Registration) -> None:
         """Take reports of health for as long as it is registered (dra.md D32)."""
         while True:
             try:
                 async with (
-                    connected(one.endpoint, connect_within_seconds=self._dial_seconds) as peer,
+                    connected(
+                        one.endpoint, connect_within_seconds=self._settings.dial_timeout_seconds
+                    ) as peer,
                     aclosing(peer.stream(WATCH_RESOURCES, None)) as reports,
                 ):
                     async for some in reports:
@@ -223,21 +200,9 @@ class ScriptedDraKubelet(ScriptedTasks):
             await asyncio.sleep(_HEALTH_AGAIN_SECONDS)
 
 
-def _refusal_of(info: PluginInfo) -> str:
-    """Return why the kubelet does not register who says this of itself; empty if it does (dra.md D06)."""
-    if info.type != DRIVER_TYPE:
-        return f"no handler registered for plugin type: {info.type}"
-    if not info.supported_versions:
-        return "empty list of supported gRPC services (aka supported versions)"
-    if not any(word in PREPARE for word in info.supported_versions):
-        return "none of services supported by the plugin are supported by the kubelet"
-    return ""
-
-
-def _is_socket(path: Path) -> bool:
-    with suppress(OSError):
-        return stat.S_ISSOCK(path.stat().st_mode)
-    return False
+def _identity(one: Registration) -> tuple[str, str]:
+    """Return what the watcher knows a driver by; an empty endpoint is the registration socket."""
+    return (one.info.name, one.info.endpoint or str(one.path)) if one.info else ("", "")
 
 
 @asynccontextmanager
@@ -247,13 +212,15 @@ async def scripted_dra_kubelet(folder: Path, dial_seconds: float) -> AsyncIterat
     `dial_seconds` is how long each dial and each call of a registration is waited for.
     """
     failure: Exception | None = None
-    async with shared_watcher() as watcher, asyncio.TaskGroup() as tasks:
-        kubelet = ScriptedDraKubelet(folder, tasks, watcher, dial_seconds)
+    async with asyncio.TaskGroup() as tasks:
+        kubelet = ScriptedDraKubelet(folder, tasks, dial_seconds)
+        following = tasks.create_task(kubelet.follow())
         try:
             yield kubelet
         except Exception as error:  # noqa: BLE001 -- raised again below: a TaskGroup would wrap it
             failure = error
         finally:
             await kubelet.stop()
+            following.cancel()
     if failure is not None:
         raise failure

@@ -105,7 +105,7 @@ class DriverBed:
 
     def fate(self) -> str:
         """Return what explains the absence of a driver, to be put after a sentence."""
-        refusals = [one.refusal or one.info_error for one in self.kubelet.registrations]
+        refusals = [one.failure for one in self.kubelet.registrations]
         reason = f" ({refusals[-1]})" if refusals and refusals[-1] and not self.kubelet.live() else ""
         if not self.is_alive():
             reason += f"; its process ended with {self.program.exit_code}: {self.program.last_words()}"
@@ -147,10 +147,6 @@ class DriverBed:
 
     async def wait_ready(self, seconds: float) -> None:
         """Wait until the driver is registered and has published devices. Raises `StartError`."""
-
-        def is_asked() -> bool:
-            return bool(self.kubelet.registrations) and self.kubelet.registrations[-1].is_asked
-
         await self.kubelet.until(
             lambda: bool(self.kubelet.live() and self.devices()) or not self.is_alive(),
             seconds,
@@ -358,7 +354,7 @@ class DriverRun:
             ):
                 bed = DriverBed(self, root, api, kubelet, cdi)
                 try:
-                    kubelet.start()
+                    await kubelet.start()
                     if launch:
                         await bed.launch()
                     yield bed

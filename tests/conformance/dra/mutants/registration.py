@@ -69,7 +69,7 @@ class AnnouncesTheOldestFirst(Mutant):
     versions = ("v1beta1.DRAPlugin", "v1.DRAPlugin")
 
 
-@fails("DRA08", also=("DRA72", "DRA73", "DRA74", "DRA75", "DRA81"))
+@fails("DRA08", also=("DRA72", "DRA73", "DRA74", "DRA75", "DRA77", "DRA81"))
 class ServesAfterItWasAsked(Mutant):
     """Makes the service socket when the kubelet has registered it."""
 

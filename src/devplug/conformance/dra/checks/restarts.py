@@ -23,7 +23,7 @@ async def _restart_kubelet(bed: DriverBed) -> float:
     await bed.kubelet.stop()
     bed.wipe(all_drivers=True)
     begun = time.monotonic()
-    bed.kubelet.start()
+    await bed.kubelet.start()
     return begun
 
 
