@@ -67,7 +67,7 @@ endef
 
 # ── what people run ──────────────────────────────────────────────────────────────────────────────
 
-.PHONY: help quick test test-source test-wheel test-all steady demo golden verify-mutants torture mutants hardware check bench sbom audit protos schema pages picture deploy lock dist clean
+.PHONY: help quick test test-source test-wheel test-all steady demo golden verify-mutants calibrate torture mutants hardware check bench sbom audit protos schema pages picture deploy lock dist clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -133,6 +133,9 @@ golden: .venv/.ready ## play recordings of a real kubelet against ours: make gol
 
 verify-mutants: .venv/.ready ## every deliberately wrong plugin against every check, as a matrix without a hole
 	@$(BIN)/python -m tests.conformance $(ARGS)
+
+calibrate: .venv/.ready ## judge a program five times, and print what differs: make calibrate PROGRAM='./plugin {dir}'
+	@$(BIN)/python -m tests.conformance.calibrate $(ARGS) -- $(PROGRAM)
 
 torture: .venv/.ready ## every fault of the catalogue, under 30 minutes; again: make torture ARGS="--seed N --only CASE"
 	@$(BIN)/python -m torture $(ARGS)

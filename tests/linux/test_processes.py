@@ -127,3 +127,20 @@ def _runs(pid: int) -> bool:
         return stat_fields(pid)[0] != "Z"
     except OSError:
         return False
+
+
+@pytest.mark.parametrize(
+    ("output", "line"),
+    [
+        ("starting\npanic: no device\n\ngoroutine 1 [running]:\nmain.main()\n", "panic: no device"),
+        (
+            "fatal error: concurrent map writes\n\ngoroutine 7:\n\t/x.go:1",
+            "fatal error: concurrent map writes",
+        ),
+        ("F1128 03:00:01.5 1 main.go:9] no node\ngoroutine 1\n", "F1128 03:00:01.5 1 main.go:9] no node"),
+        ("E1128 03:00:01.5 1 main.go:9] once\nbye\n", "bye"),
+        ("\n", "it printed nothing"),
+    ],
+)
+def test_the_line_that_explains_an_end_is_quoted(output: str, line: str) -> None:
+    assert last_line(output) == line

@@ -33,7 +33,7 @@ from devplug.conformance.reports import (
 )
 from devplug.conformance.runner import judge
 from devplug.conformance.testbed import StartError
-from devplug.conformance.times import FULL, QUICK
+from devplug.conformance.times import FULL, FULL_DRIVER, QUICK
 from devplug.conformance.verdicts import (
     Group,
     Outcome,
@@ -194,7 +194,7 @@ def verify_driver(
         return judge_driver(
             subject,
             checks,
-            times=QUICK if quick else FULL,
+            times=QUICK if quick else FULL_DRIVER,
             open_api=scripted_api_server,
             jobs=jobs,
             on_arrival=reporter.arrived,

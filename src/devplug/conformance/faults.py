@@ -99,7 +99,7 @@ FAULTS: Final = (
     ),
     _fault("C3", "the plugin's preference fails or is slow", "PRE05", "PRE06"),
     _fault("C4", "PreStartContainer: an unknown ID, none, or slow code", "PST02", "PST04"),
-    _fault("C5", "many ListAndWatch streams", "STR11", "ALL27", "HOS09"),
+    _fault("C5", "many ListAndWatch streams", "STR11", "ALL27", "HOS09", "HOS15"),
     _untried(
         "C6",
         "GetInfo and NotifyRegistrationStatus of plugins_registry",
@@ -245,7 +245,7 @@ DRIVER_FAULTS: Final = (
         "S1",
         "slices are gone after a restart of the kubelet, for good "
         "(NVIDIA/k8s-dra-driver-gpu#330, kubernetes/enhancements#4667)",
-        *("DRA27", "DRA70", "DRA78", "DRA79"),
+        *("DRA27", "DRA38", "DRA70", "DRA78", "DRA79"),
     ),
     _fault("S2", "a slice has no devices (NVIDIA/k8s-dra-driver-gpu#1008)", "DRA20", "DRA28"),
     _fault(
@@ -257,6 +257,7 @@ DRIVER_FAULTS: Final = (
         "DRA31",
         "DRA35",
         "DRA48",
+        "DRA59",
     ),
     _fault("S5", "a pool is incomplete, invalid or refused", "DRA22", "DRA23", "DRA25"),
     _fault(

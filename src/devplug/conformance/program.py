@@ -101,7 +101,7 @@ class Program:
         return self.output_file.read_text(errors="replace")
 
     def last_words(self) -> str:
-        """Return the last line that it printed."""
+        """Return the line that explains its end, or the last line that it printed."""
         return last_line(self.output())
 
     def signal(self, number: int) -> None:

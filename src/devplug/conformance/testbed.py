@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+import time
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -158,9 +159,11 @@ class TestBed:
 
         Raises `StartError`, with `what` it should have done; at once if its process ends.
         """
+        begun = time.monotonic()
         await self.kubelet.until(lambda: self.is_ready() or not self.is_alive(), seconds)
         if not self.is_ready():
-            raise StartError(f"{what or 'no list came'} within {seconds:g} s{self._fate()}")
+            waited = time.monotonic() - begun
+            raise StartError(f"{what or 'no list came'} within {waited:.1f} s{self._fate()}")
         client = self.client
         await self.kubelet.until(lambda: bool(client.devices) or client.has_ended, self.times.settle_seconds)
         return client
@@ -193,9 +196,10 @@ class TestBed:
                 attempt.client is self.kubelet.client for attempt in self.kubelet.attempts_since(moment)
             )
 
+        begun = time.monotonic()
         await self.kubelet.until(lambda: is_back() or not self.is_alive(), seconds)
         if not is_back():
-            raise FailedError(f"{what} within {seconds:g} s{self._fate()}")
+            raise FailedError(f"{what} within {time.monotonic() - begun:.1f} s{self._fate()}")
         return self.client
 
     def _fate(self) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["FULL", "QUICK", "Times"]
+__all__ = ["FULL", "FULL_DRIVER", "QUICK", "Times"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +39,12 @@ class Times:
     """How long a slow API server takes for each answer."""
     health_seconds: float = 30.0
     """How long the kubelet believes a report of health that does not say (kubelet/cm/dra/healthinfo.go)."""
-    slices_seconds: float = 30.0
-    """How long a driver has to publish, or to publish again."""
+    slices_seconds: float = 65.0
+    """How long deleted slices are waited for before they count as lost. Upstream's helper looks 30 s after an
+    event, and 60 s after it wrote slices itself (resourceslicecontroller.go, DefaultSyncDelay and
+    DefaultMutationCacheTTL)."""
     republish_limit_seconds: float = 5.0
-    """How soon wiped slices should be back, and all slices of a start there."""
+    """How soon deleted slices should be back, and all slices of a start there."""
     silence_seconds: float = 10.0
     """How long a plugin is watched where nothing changes."""
     slow_kubelet_seconds: float = 10.5
@@ -71,6 +73,8 @@ class Times:
     """How long until a time in whole seconds is another."""
     restarts: int = 20
     """How many restarts of the kubelet come in a row."""
+    burst_streams: int = 1000
+    """How many streams come and go before memory is measured again."""
     calls: int = 100
     """How many calls a latency is taken from."""
     check_seconds: float = 120.0
@@ -80,4 +84,6 @@ class Times:
 
 
 FULL: Final = Times()
+FULL_DRIVER: Final = Times(run_seconds=600.0)
+"""For DRA drivers: several checks wait for slices that upstream's helper restores after up to a minute."""
 QUICK: Final = Times(silence_seconds=2.0, slow_answer_seconds=1.0, idle_seconds=2.0, calls=50)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import re
 import shlex
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "SIGKILL",
     "SIGTERM",
+    "can_mount",
     "cannot_run",
     "end_of",
     "filled",
@@ -41,6 +43,9 @@ __all__ = [
 SIGTERM: Final = 15
 SIGKILL: Final = 9
 """Numbers, because handlers of signals, and with them `signal`, are for the command line alone."""
+
+_FATAL_LINE: Final = re.compile(r"panic: |fatal error: |F\d{4} \d\d:\d\d:\d\d")
+"""First line of a Go program's failure: runtime panics, and glog's and klog's fatal lines."""
 
 _MOUNTING: Final = """
 while [ -n "$1" ]; do mkdir -p "$2" && mount --bind "$1" "$2" || exit; shift 2; done; shift; exec "$@"
@@ -68,7 +73,7 @@ def wants_default_dir(command: Iterable[str], environment: Mapping[str, str] | N
     """
     words = [*command]
     has_placeholder = any("{dir}" in word for word in (*words, *(environment or {}).values()))
-    return bool(words) and not has_placeholder and _can_mount()
+    return bool(words) and not has_placeholder and can_mount()
 
 
 def with_default_dir(command: Sequence[str], folder: Path) -> list[str]:
@@ -91,7 +96,7 @@ def with_folders(command: Sequence[str], folders: Mapping[str, Path]) -> list[st
     return [*alone, *pairs, "", *command]
 
 
-def _can_mount() -> bool:
+def can_mount() -> bool:
     """Whether we may make mounts: root in a container without privileges may not."""
     from shutil import which
 
@@ -180,9 +185,14 @@ def end_of(pid: int, stack: ExitStack) -> asyncio.Event:
 
 
 def last_line(output: str) -> str:
-    """Return the last line that a program printed, for a message about its end."""
-    lines = (line.strip() for line in reversed(output.splitlines()))
-    return next((line for line in lines if line), "it printed nothing")
+    """Return the line that explains a program's end: the one of its failure, or the last one.
+
+    Go prints `panic:` or `fatal error:` before the stacks of all goroutines, and glog begins a fatal line
+    with `F` and the date.
+    """
+    lines = [stripped for line in output.splitlines() if (stripped := line.strip())]
+    fatal = [line for line in lines if _FATAL_LINE.match(line)]
+    return (fatal or lines[-1:] or ["it printed nothing"])[0]
 
 
 def stat_fields(pid: int) -> list[str]:

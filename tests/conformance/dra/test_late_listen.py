@@ -44,7 +44,9 @@ async def bound(path: Path, behind: Path) -> AsyncIterator[socket.socket]:
     server = await asyncio.start_unix_server(forward, sock=outer, start_serving=False)
     try:
         yield outer
-        await asyncio.sleep(LISTEN_DELAY_SECONDS)
+        is_time = asyncio.Event()
+        asyncio.get_running_loop().call_later(LISTEN_DELAY_SECONDS, is_time.set)
+        await is_time.wait()
         await server.start_serving()
         await asyncio.Event().wait()
     finally:

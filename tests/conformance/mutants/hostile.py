@@ -8,6 +8,7 @@ import threading
 import traceback
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
@@ -140,13 +141,26 @@ class LosesCallsThatComeTogether(Mutant):
 # ── streams and descriptors ──
 
 
-@fails("HOS09", also=("RES14",), change_seconds=20.0)
+@fails("HOS09", also=("HOS15", "RES14"), change_seconds=20.0)
 class KeepsAThreadPerStream(Mutant):
     """Starts watchers for each stream, and never ends them."""
 
     def lists(self) -> AsyncIterator[Sequence[AdvertisedDevice]]:
         for _ in range(4):
             threading.Thread(target=threading.Event().wait, daemon=True).start()
+        return super().lists()
+
+
+@fails("HOS15")
+class KeepsTheBuffersOfStreams(Mutant):
+    """Keeps what it has made for each stream, as a handler in Go that does not return does."""
+
+    def __init__(self, folder: Path, work: Path) -> None:
+        super().__init__(folder, work)
+        self.buffers: list[bytes] = []
+
+    def lists(self) -> AsyncIterator[Sequence[AdvertisedDevice]]:
+        self.buffers.append(os.urandom(16 * 1024))
         return super().lists()
 
 

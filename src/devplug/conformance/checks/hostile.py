@@ -43,6 +43,10 @@ TEXT_LIMIT_BYTES: Final = 4096
 
 CONNECTIONS: Final = 100
 STREAMS: Final = 64
+_STREAM_BYTES: Final = 2048
+"""Memory that each ended stream may take; Go plugins that never return from it keep 12 to 16 KiB."""
+_AT_ONCE: Final = 8
+_BURSTS: Final = 3
 _SPARE: Final = 5
 
 
@@ -317,6 +321,51 @@ async def forgets_streams(bed: TestBed) -> str:
     )
     if not is_back(after):
         raise FailedError(seen)
+    return seen
+
+
+@check(
+    "HOS15",
+    SHOULD,
+    "Memory does not grow with the streams that have ended.",
+    why="each restart of the kubelet and each tool that opens a stream adds to it, up to the memory limit",
+    change="return from ListAndWatch when the context of its stream is done",
+    source="grpc-go: a handler that does not return keeps its stream's buffers; squat generic.go",
+    quick=False,
+)
+async def forgets_the_memory_of_streams(bed: TestBed) -> str:
+    """Open and cancel 1,000 streams, then as many again, and compare the resident memory; try thrice."""
+    await require_steady(bed)
+    count = bed.times.burst_streams
+    limit = count * _STREAM_BYTES
+
+    async def burst() -> int:
+        left = count
+        async with connected(bed.client.path) as peer:
+            while left > 0:
+                async with streams(bed, peer, min(left, _AT_ONCE), b"") as opened:
+                    if not opened:
+                        raise SkippedError("a second stream cannot be opened")
+                    left -= opened
+        await asyncio.sleep(bed.times.settle_seconds)
+        return bed.program.figures().resident_bytes
+
+    before = await burst()  # the first time is for buffers and pools, which grow once and stay
+    growths: list[int] = []
+    for _ in range(_BURSTS):
+        after = await burst()
+        growths.append(after - before)
+        if growths[-1] <= limit:
+            break
+        before = after
+    await expect_served(bed, f"{count} cancelled streams")
+    grown = min(growths)
+    seen = f"{grown / 1024:+.0f} KiB with {count} streams"
+    if grown > limit:
+        raise FailedError(
+            f"resident memory grew by {grown / count / 1024:.1f} KiB for each of {count} streams that ended, "
+            f"{len(growths)} times in a row"
+        )
     return seen
 
 

@@ -6,17 +6,18 @@ import os
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from devplug.conformance.dra.cdi_rules import defined_names, is_spec_file, read_by_runtimes
-from devplug.conformance.program import Program
+from devplug.conformance.program import CDI_DIRS, Program
 from devplug.linux.inotify import EventKind, FileEvent, shared_watcher
-from devplug.linux.processes import filled
+from devplug.linux.processes import can_mount, filled, with_folders
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 __all__ = [
+    "KUBELET_ROOT",
     "CdiFolder",
     "DriverPlace",
     "DriverSubject",
@@ -25,6 +26,10 @@ __all__ = [
     "program_of",
     "watched_cdi_folder",
 ]
+
+
+KUBELET_ROOT: Final = Path("/var/lib/kubelet")
+"""The kubelet's folder on most nodes, which many drivers have compiled in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +93,7 @@ class Running(Protocol):
         """Its exit code, negative for a signal; None as long as it runs."""
 
     def last_words(self) -> str:
-        """Return the last line that it printed."""
+        """Return the line that explains its end, or the last line that it printed."""
 
     async def wait(self, seconds: float) -> bool:
         """Wait for its end; returns whether it came in time."""
@@ -108,6 +113,7 @@ def program_of(subject: DriverSubject) -> Launch:
     """Return what starts the subject's command as a program."""
 
     async def launch(place: DriverPlace) -> Program:
+        """Start it; as root with the judge's folders at the paths that nodes have, for the driver alone."""
         places = place.placeholders
         environment = {
             **os.environ,
@@ -123,6 +129,9 @@ def program_of(subject: DriverSubject) -> Launch:
             **{name: filled(value, places) for name, value in subject.environment.items()},
         }
         command = [filled(word, places) for word in subject.command]
+        if can_mount():
+            cdi = dict.fromkeys(CDI_DIRS, place.cdi)
+            command = with_folders(command, {str(KUBELET_ROOT): place.root, **cdi})
         return await Program.spawned(command, environment, place.output_file)
 
     return launch

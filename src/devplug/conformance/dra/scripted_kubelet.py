@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from devplug.conformance.dra.driver_program import KUBELET_ROOT
 from devplug.conformance.scripted_kubelet import ScriptedTasks
 from devplug.errors import RegistrationError, RemoteError
 from devplug.kubelet.changes import Changes
@@ -50,6 +51,8 @@ _HEALTH_AGAIN_SECONDS: Final = 5.0
 class Registration(RegistrationRecord):
     """One registration socket of a driver, with what the kubelet learnt over it."""
 
+    root: Path = KUBELET_ROOT
+    """The folder that the driver may know as `KUBELET_ROOT`."""
     first_dial_error: str = ""
     """Why the service socket did not accept a connection soon after the first GetInfo."""
     reports: list[Sequence[DeviceHealthReport]] = field(default_factory=list)
@@ -57,8 +60,9 @@ class Registration(RegistrationRecord):
 
     @property
     def endpoint(self) -> Path:
-        """The service socket."""
-        return Path(self.info.endpoint if self.info else "")
+        """The service socket, where the judge finds it."""
+        told = Path(self.info.endpoint if self.info else "")
+        return self.root / told.relative_to(KUBELET_ROOT) if KUBELET_ROOT in told.parents else told
 
     @property
     def version(self) -> str:
@@ -147,7 +151,7 @@ class ScriptedDraKubelet(ScriptedTasks):
     # ── the watcher's handler ──
 
     def _record(self, path: Path, found_at: float) -> Registration:
-        one = Registration(path, found_at)
+        one = Registration(path, found_at, root=self.folder.parent)
         self.registrations.append(one)
         return one
 

@@ -53,6 +53,8 @@ class DriverBed:
     """All that were started, the newest last."""
     claims: dict[str, ClaimName] = field(default_factory=dict)
     """Those that a driver was asked to prepare, and not yet to unprepare, by UID."""
+    republished_seconds: float | None = None
+    """How long the driver took to publish deleted slices again; None before that was tried."""
     _count: int = 0
 
     @property
@@ -140,21 +142,24 @@ class DriverBed:
         def is_there() -> bool:
             return any((one.registered_at or 0.0) >= moment for one in self.kubelet.live())
 
+        begun = time.monotonic()
         await self.kubelet.until(lambda: is_there() or not self.is_alive(), seconds)
         if not is_there():
-            raise FailedError(f"{what} within {seconds:g} s{self.fate()}")
+            raise FailedError(f"{what} within {time.monotonic() - begun:.1f} s{self.fate()}")
         return self.kubelet.live()[-1]
 
     async def wait_ready(self, seconds: float) -> None:
         """Wait until the driver is registered and has published devices. Raises `StartError`."""
+        begun = time.monotonic()
         await self.kubelet.until(
             lambda: bool(self.kubelet.live() and self.devices()) or not self.is_alive(),
             seconds,
         )
+        waited = f"{time.monotonic() - begun:.1f} s"
         if not self.kubelet.live():
-            raise StartError(f"no registration within {seconds:g} s{self.fate()}")
+            raise StartError(f"no registration within {waited}{self.fate()}")
         if not self.devices():
-            raise StartError(f"no devices were published within {seconds:g} s{self.fate()}")
+            raise StartError(f"no devices were published within {waited}{self.fate()}")
 
     async def is_settled(self) -> bool:
         """End what is left of the last check; returns whether the driver serves and publishes as before."""

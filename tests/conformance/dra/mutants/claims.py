@@ -94,13 +94,21 @@ class AnswersNothingForWhatIsNotAllocated(Mutant):
             super().check_results(results)
 
 
-@fails("DRA48")
+@fails("DRA48", "DRA59")
 class BelievesEveryAllocation(Mutant):
     """Does not look whether a device is there."""
 
     def check_results(self, results: Sequence[Mapping[str, Any]]) -> None:
         if not results:
             raise ClaimError("nothing is allocated")
+
+
+@fails("DRA59")
+class TakesAnyPool(Mutant):
+    """Looks devices up by their name alone."""
+
+    def check_results(self, results: Sequence[Mapping[str, Any]]) -> None:
+        super().check_results([{**one, "pool": self.pool()} for one in results])
 
 
 @fails("DRA49")

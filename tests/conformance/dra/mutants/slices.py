@@ -31,13 +31,22 @@ class PublishesForAllNodes(Mutant):
         return f"fieldSelector=spec.driver%3D{self.name}"
 
 
-@fails("DRA22", also=("DRA27", "DRA28", "DRA29"), republish_limit_seconds=0.3)
+@fails("DRA22", also=("DRA27", "DRA28", "DRA29", "DRA38"), republish_limit_seconds=0.3)
 class CountsItsSlicesWrong(Mutant):
     """Says that there are two slices, and writes one."""
 
     def specs(self) -> list[dict[str, Any]]:
         pool = {"name": self.pool(), "generation": 1, "resourceSliceCount": 2}
         return [{**one, "pool": pool} for one in super().specs()]
+
+
+@fails("DRA38", republish_limit_seconds=0.4)
+class PublishesAgainLate(Mutant):
+    """Waits for more events before it writes slices, as upstream's helper does for 30 s."""
+
+    async def take_event(self, event: Mapping[str, Any]) -> bool:
+        await asyncio.sleep(1.0)
+        return await super().take_event(event)
 
 
 @fails("DRA23", also=("DRA27", "DRA28", "DRA29", "DRA70", "DRA78", "DRA79"))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from devplug.conformance.dra.claims import result_of
 from devplug.conformance.dra.slice_rules import Device
-from devplug.conformance.verdicts import MUST, FailedError, SkippedError, check
+from devplug.conformance.verdicts import MUST, SHOULD, FailedError, SkippedError, check
 from devplug.errors import RemoteError
 from devplug.wire.dra import ClaimName
 
@@ -168,22 +168,37 @@ async def refuses_what_is_not_allocated(bed: DriverBed) -> None:
     "DRA48",
     MUST,
     "A claim for a device that is not there is refused.",
-    why="a device that was removed, or is another node's, is given out all the same: the pod runs without it",
-    change="look pool and device up in what is published, and answer an error if it is not there",
+    why="the pod of a device that was removed runs without it",
+    change="look the device up among the published ones, and answer an error if it is not there",
     source="google/dranet#155; pkg/kubelet/cm/dra/manager.go (names are not checked)",
     lane=LANE,
 )
 async def refuses_unknown_devices(bed: DriverBed) -> None:
-    """Allocate a device that was never published, then one of another pool."""
+    """Allocate a device that was never published."""
     (device,) = bed.free()
-    for wrong in (Device(device.pool, "gone-device"), Device("another-node", device.name)):
-        if not await bed.refusal(bed.allocate(wrong)):
-            raise FailedError(f"device {wrong.name} of pool {wrong.pool} is prepared")
+    if not await bed.refusal(bed.allocate(Device(device.pool, "gone-device"))):
+        raise FailedError(f"the device gone-device of pool {device.pool} is prepared")
+
+
+@check(
+    "DRA59",
+    SHOULD,
+    "A claim for a device of a pool that the driver does not publish is refused.",
+    why="a claim that names another pool means another device, and the pod gets this one",
+    change="compare the pool of each result with the pool that is published, too",
+    source="resource.k8s.io/v1 types.go, DeviceRequestAllocationResult.pool",
+    lane=LANE,
+)
+async def refuses_unknown_pools(bed: DriverBed) -> None:
+    """Allocate a device of a pool that was never published, by the name of a device of this node."""
+    (device,) = bed.free()
+    if not await bed.refusal(bed.allocate(Device("another-node", device.name))):
+        raise FailedError(f"device {device.name} of the pool another-node is prepared")
 
 
 @check(
     "DRA49",
-    MUST,
+    SHOULD,
     "One claim that cannot be prepared spares the others of its call.",
     why="all claims of a pod come in one call; an error status for the call hides which one is wrong",
     change="put the error into the claim's entry of the answer, and prepare the others",
@@ -234,7 +249,7 @@ async def answers_every_claim(bed: DriverBed) -> None:
 
 @check(
     "DRA52",
-    MUST,
+    SHOULD,
     "A device that its old claim has released is prepared for a new one, before the old is unprepared.",
     why="the kubelet may unprepare a minute late, after its restart; the new pod waits, or never starts",
     change="ask the API server whether the old claim still has the device, and take it over if not",

@@ -91,7 +91,9 @@ async def serves_a_restarted_kubelet(bed: DriverBed) -> None:
     if await bed.prepare(claim, after="after the kubelet's restart") != first:
         raise FailedError("after the kubelet's restart the claim is answered in another way")
     if not await bed.kubelet.until(lambda: same_content(bed.slices(), slices), bed.times.slices_seconds):
-        raise FailedError("after the kubelet's restart the slices did not come back")
+        raise FailedError(
+            f"{bed.times.slices_seconds:g} s after the kubelet's restart the slices are not back"
+        )
 
 
 @check(
@@ -147,9 +149,10 @@ async def keeps_claims_over_a_restart(bed: DriverBed) -> None:
     lane="restarts",
 )
 async def unprepares_after_a_restart(bed: DriverBed) -> None:
-    """Restart the driver between prepare and unprepare, and look for the CDI devices."""
+    """Restart the driver between prepare and unprepare; the CDI devices that prepare defined are gone."""
+    before = {*bed.cdi.defined()}
     claim = bed.allocate(*bed.free())
-    names = {*cdi_names(await bed.prepare(claim))}
+    names = {*cdi_names(await bed.prepare(claim))} - before
     await bed.program.stop(bed.times.end_seconds)
     begun = time.monotonic()
     await bed.launch()
@@ -256,7 +259,7 @@ async def waits_for_the_api_server(bed: DriverBed) -> None:
     "DRA78",
     MUST,
     "Slices that are wiped while the API server is away come back when it does.",
-    why="the deletion is not seen by a watch that was broken, and the devices are gone for good",
+    why="the deletion is not seen by a watch that was broken, and no pod gets a device of the node",
     change="list again whenever a watch ends, and compare",
     source="pkg/kubelet/cm/dra/plugin/dra_plugin_manager.go; NVIDIA/k8s-dra-driver-gpu#330",
     lane="api away",
@@ -269,14 +272,14 @@ async def publishes_after_an_absence(bed: DriverBed) -> None:
     await asyncio.sleep(bed.times.settle_seconds)
     await bed.api.start()
     if not await bed.kubelet.until(lambda: same_content(bed.slices(), slices), bed.times.slices_seconds):
-        raise FailedError(f"{bed.times.slices_seconds:g} s after the API server's return they are not there")
+        raise FailedError(f"{bed.times.slices_seconds:g} s after the API server's return they are not back")
 
 
 @check(
     "DRA79",
     MUST,
     "A watch that the API server has compacted is begun anew.",
-    why="the driver sees no change any more: the next wipe of its slices is for good",
+    why="the driver sees no change any more: slices that are deleted then stay away",
     change="take 410 Gone, also as an event of type ERROR, as the order to list again",
     source="kubernetes.io/docs/reference/using-api/api-concepts (410 Gone responses)",
     lane="compaction",
@@ -288,7 +291,9 @@ async def bears_compaction(bed: DriverBed) -> None:
     await asyncio.sleep(bed.times.settle_seconds)
     bed.wipe()
     if not await bed.kubelet.until(lambda: same_content(bed.slices(), slices), bed.times.slices_seconds):
-        raise FailedError("the slices that were wiped after a compaction did not come back")
+        raise FailedError(
+            f"{bed.times.slices_seconds:g} s after a compaction and the deletion the slices are not back"
+        )
 
 
 @check(

@@ -1,0 +1,57 @@
+"""The judged DRA driver finds the judge's folders, also at the paths that it has compiled in."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from devplug.conformance.dra.driver_program import DriverPlace, DriverSubject, program_of
+from devplug.conformance.dra.scripted_kubelet import Registration
+from devplug.linux.processes import can_mount
+from devplug.wire.values import PluginInfo
+
+WRITES = (
+    "from pathlib import Path;"
+    "[Path(path, 'made-by-a-judged-driver').touch() for path in "
+    "('/etc/cdi', '/var/lib/kubelet/plugins', '/var/lib/kubelet/plugins_registry')];"
+    "print(sorted(p.name for p in Path('/var/run/cdi').iterdir()))"
+)
+
+
+def place_in(root: Path) -> DriverPlace:
+    for name in ("kubelet/plugins", "kubelet/plugins_registry", "cdi", "work"):
+        (root / name).mkdir(parents=True)
+    return DriverPlace(
+        root / "kubelet", root / "cdi", root / "work", root / "kubeconfig", "node", "uid", root / "output"
+    )
+
+
+@pytest.mark.skipif(not can_mount(), reason="needs root")
+async def test_compiled_in_folders_are_the_judges_own(tmp_path: Path) -> None:
+    place = place_in(tmp_path)
+    program = await program_of(DriverSubject((sys.executable, "-c", WRITES)))(place)
+    assert await program.wait(60)
+    assert program.exit_code == 0, program.last_words()
+    assert program.last_words() == "['made-by-a-judged-driver']"
+    made = [path.relative_to(tmp_path).parts[:-1] for path in tmp_path.rglob("made-by-a-judged-driver")]
+    assert sorted(made) == [("cdi",), ("kubelet", "plugins"), ("kubelet", "plugins_registry")]
+    assert not Path("/var/lib/kubelet/plugins/made-by-a-judged-driver").exists()
+    assert not Path("/etc/cdi/made-by-a-judged-driver").exists()
+
+
+@pytest.mark.parametrize(
+    ("told", "found"),
+    [
+        ("/var/lib/kubelet/plugins/a/dra.sock", "/judge/kubelet/plugins/a/dra.sock"),
+        ("/judge/kubelet/plugins/a/dra.sock", "/judge/kubelet/plugins/a/dra.sock"),
+        ("dra.sock", "dra.sock"),
+    ],
+)
+def test_an_endpoint_below_the_compiled_in_folder_is_found(told: str, found: str) -> None:
+    info = PluginInfo("DRAPlugin", "a", told, ("v1.DRAPlugin",))
+    one = Registration(
+        Path("/judge/kubelet/plugins_registry/a.sock"), 0.0, info=info, root=Path("/judge/kubelet")
+    )
+    assert one.endpoint == Path(found)
