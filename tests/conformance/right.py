@@ -197,7 +197,9 @@ class RightPlugin:
     async def live(self) -> None:
         known = None
         opened = 0
-        while True:
+        task = asyncio.current_task()
+        # Until Python 3.13, a task group loses the cancellation if a child fails in the same turn of the loop.
+        while task is not None and not task.cancelling():
             kubelet = socket_identity(self.folder / "kubelet.sock")
             is_same = kubelet == known
             is_wanting = self.is_wanting(is_same, opened) or (is_same and self.is_unheard(opened))

@@ -44,7 +44,7 @@ TIMES: Final = Times(
     idle_seconds=1.0,
     settle_seconds=0.5,
     restarts=8,
-    burst_streams=300,
+    burst_streams=100,
     calls=30,
     check_seconds=300.0,
 )

@@ -151,7 +151,7 @@ class KeepsAThreadPerStream(Mutant):
         return super().lists()
 
 
-@fails("HOS15")
+@fails("HOS15", burst_streams=300)
 class KeepsTheBuffersOfStreams(Mutant):
     """Keeps what it has made for each stream, as a handler in Go that does not return does."""
 
