@@ -198,7 +198,7 @@ class RightPlugin:
         known = None
         opened = 0
         task = asyncio.current_task()
-        # Until Python 3.13, a task group loses the cancellation if a child fails in the same turn of the loop.
+        # Until Python 3.13, a task group loses the cancellation if a child fails in the same turn.
         while task is not None and not task.cancelling():
             kubelet = socket_identity(self.folder / "kubelet.sock")
             is_same = kubelet == known

@@ -7,10 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from devplug.conformance.dra.checks import all_driver_checks
 from devplug.conformance.dra.driver_program import DriverPlace, DriverSubject, program_of
 from devplug.conformance.dra.scripted_kubelet import Registration
+from devplug.conformance.dra.testbed import DriverRun
+from devplug.conformance.runner import judge_run
+from devplug.conformance.verdicts import Outcome
 from devplug.linux.processes import can_mount
+from devplug.sandbox.scripted_api_server import scripted_api_server
 from devplug.wire.values import PluginInfo
+from tests.conformance.dra.trials import TIMES
 
 WRITES = (
     "from pathlib import Path;"
@@ -55,3 +61,12 @@ def test_an_endpoint_below_the_compiled_in_folder_is_found(told: str, found: str
         Path("/judge/kubelet/plugins_registry/a.sock"), 0.0, info=info, root=Path("/judge/kubelet")
     )
     assert one.endpoint == Path(found)
+
+
+async def test_a_driver_that_ends_at_once_is_quoted_once() -> None:
+    subject = DriverSubject((sys.executable, "-c", "import sys; sys.exit('no GPU is there')"))
+    run = DriverRun(program_of(subject), TIMES, scripted_api_server, subject)
+    checks = [one for one in all_driver_checks() if one.id == "DRA01"]
+    [verdict] = await judge_run(run, checks, jobs=1)
+    assert verdict.outcome is Outcome.FAILED
+    assert verdict.seen == "the driver ended with 1 before it made one: no GPU is there"

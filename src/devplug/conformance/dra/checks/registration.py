@@ -65,9 +65,11 @@ def _info(bed: DriverBed) -> PluginInfo:
 async def makes_a_registration_socket(bed: DriverBed) -> str:
     """Start the driver, and look for sockets in `plugins_registry`."""
     if not bed.kubelet.registrations:
+        words = bed.program.last_words()
+        if (code := bed.program.exit_code) is not None:
+            raise FailedError(f"the driver ended with {code} before it made one: {words}")
         raise FailedError(
-            f"there is none after {bed.times.start_seconds:g} s{bed.fate()}; the driver last printed: "
-            f"{bed.program.last_words()}"
+            f"there is none after {bed.times.start_seconds:g} s; the driver last printed: {words}"
         )
     first = bed.kubelet.registrations[0]
     return f"{first.path.name}, {1000 * (first.found_at - bed.program.started_at):.0f} ms after its start"
