@@ -187,6 +187,8 @@ class ConfigStatus(Struct, frozen=True, kw_only=True):
     """When what is served now was read."""
     problems: tuple[str, ...] = ()
     """What is wrong with the file as it is now, and why it is not served; empty if it is."""
+    waiting: tuple[str, ...] = ()
+    """The edits that are not in effect yet, and what answers until then."""
 
     def lines(self) -> tuple[str, ...]:
         """Return the problems, each with the file's name before it."""

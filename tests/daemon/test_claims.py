@@ -422,3 +422,37 @@ async def test_a_request_of_a_claim_is_answered_by_the_code_that_answers_allocat
         await gone(stage, "claiming")
         assert sorted(plugin.released) == ["a", "b"]
         assert [one.is_held for one in serving.statuses()[0].devices] == [False, False]
+
+
+EVICTING = CONFIG.replace("{serve}", "serve: dra\n    whenUnhealthy: evict")
+EDITS_AWAY = {
+    "renamed": EVICTING.format().replace("example.com/zero", "example.com/other"),
+    "a device plugin": CONFIG.format(serve=""),
+}
+
+
+@pytest.mark.parametrize("edited", EDITS_AWAY.values(), ids=EDITS_AWAY)
+async def test_no_edit_evicts_the_pod_of_a_claim(stage: Stage, short_dir: Path, edited: str) -> None:
+    """The device is for no new pods then; `whenUnhealthy: evict` is for devices that fail."""
+    cdi, file = short_dir / "cdi", short_dir / "c.yaml"
+    cdi.mkdir()
+    file.write_text(EVICTING.format())
+    look_again = asyncio.Event()
+    folder = stage.place.folder / "nodes" / "worker-0" / "device-plugins"
+
+    def effects() -> set[str]:
+        slices = shown(stage, "resourceslices")["items"]
+        devices = [device for one in slices for device in one["spec"].get("devices", ())]
+        return {taint["effect"] for device in devices for taint in device.get("taints", ())}
+
+    async with serve_config(
+        load(file.read_text(), "c.yaml"), plugin_dir=folder, file=file, look_again=look_again, cdi_folder=cdi
+    ) as serving:
+        await serving.wait_registered()
+        stage.applied(CLAIM)
+        await runs(stage, "claiming")
+        file.write_text(edited)
+        look_again.set()
+        await shows(effects)
+        assert effects() == {"NoSchedule"}
+        assert "deletionTimestamp" not in shown(stage, "pod", "claiming")["metadata"]

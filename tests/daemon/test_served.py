@@ -12,9 +12,14 @@ from devplug.cdi.spec import kind_of, qualified_name
 from devplug.daemon.cdi.spec_files import CdiFolder, file_name
 from devplug.daemon.config.types import Resource
 from devplug.daemon.context import DaemonContext
-from devplug.daemon.daemon import PreferringPlugin, plugin_of
+from devplug.daemon.daemon import plugin_of
 from devplug.daemon.resource import ConfiguredPlugin
 from devplug.kubelet.changes import ChangeKind
+from devplug.kubelet.pods import PodPhase
+from devplug.plugin.contract import options_of
+from devplug.wire.deviceplugin import GET_PREFERRED_ALLOCATION
+from devplug.wire.sockets import connected
+from devplug.wire.values import PreferenceRequest
 from tests.daemon.hosts import char_node, link, needs_mknod, resource
 from tests.daemon.served import container, plugin, serving, table
 from tests.kubelet.fakes import RESOURCE, happened, pod
@@ -94,13 +99,24 @@ async def test_what_two_resources_find_the_second_one_lists_when_the_first_has_l
 # ── preference ──
 
 
-def test_a_resource_that_may_have_several_devices_has_a_say_in_which_go_together(short_dir: Path) -> None:
-    machine = DaemonContext()
-    assert type(plugin_of(by_id(short_dir, ""), machine)) is PreferringPlugin
-    assert type(plugin_of(by_id(short_dir, "prefer: none"), machine)) is ConfiguredPlugin
-    assert type(plugin_of(by_id(short_dir, "share: {maxPerContainer: 1}"), machine)) is ConfiguredPlugin
-    shared = "share: {replicas: 2, maxPerContainer: 1}"
-    assert type(plugin_of(by_id(short_dir, shared), machine)) is PreferringPlugin
+@pytest.mark.parametrize("rest", ["", "prefer: none", "share: {maxPerContainer: 1}", "share: {replicas: 2}"])
+def test_preference_is_always_announced(short_dir: Path, rest: str) -> None:
+    """Options are part of a registration, which outlives every edit."""
+    assert options_of(plugin_of(by_id(short_dir, rest), DaemonContext())).preferred_allocation_available
+
+
+async def test_without_preference_the_kubelet_chooses_itself(short_dir: Path) -> None:
+    names = [f"x{number}" for number in range(4)]
+    for name in names:
+        link(short_dir / "by-id" / name)
+    one = plugin_of(by_id(short_dir, "prefer: none"), DaemonContext())
+    async with serving(short_dir, one) as kubelet:
+        (socket,) = (short_dir / "plugins").glob("devplug-*.sock")
+        async with connected(socket) as peer:
+            asked = [PreferenceRequest(tuple(names), ("x3",), 2)]
+            chosen = await peer.call(GET_PREFERRED_ALLOCATION, asked)
+            assert list(chosen) == [("x3",)]
+        assert (await kubelet.run_pod(pod("p", 3))).phase is PodPhase.RUNNING
 
 
 async def test_replicas_are_taken_from_the_device_that_is_used_least(short_dir: Path) -> None:

@@ -172,7 +172,7 @@ async def test_a_device_that_a_container_got_without_us_is_told_to_the_guard(sho
         with holders.needed():
             await holders.wait(lambda: holders.is_known)
             # What we have given out is in order, and the other one is not.
-            ours.answered = {"a0": Answered(ours.resource, HostDevice("a0"))}
+            ours.kept.answered = {"a0": Answered(ours.resource, HostDevice("a0"))}
             assert (await kubelet.admit(wanting("p", 2))).message == ""
             await until(lambda: guard.takeover)
         assert guard.takeover is not None

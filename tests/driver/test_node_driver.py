@@ -1,4 +1,4 @@
-"""The driver of a node with an API server and a kubelet: its resources come, are replaced, and go."""
+"""The driver of a node with an API server and a kubelet: its resources come and go."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from devplug.driver.node_driver import TURNS_NAME, NodeDriver
 from devplug.driver.offer import FIRST_SECONDS, GATHER_SECONDS
 from devplug.driver.turns import Turns
 from devplug.sandbox.registry import RESOURCE_CLAIMS
-from devplug.wire.dra import PREPARE, UNPREPARE, ClaimName
+from devplug.wire.dra import PREPARE, ClaimName
 from devplug.wire.sockets import connected
 from tests.driver.apiserver import Cluster, cluster
 from tests.driver.world import DRIVER, NODE, SERIAL, FakeResource, decode
@@ -82,42 +82,7 @@ def allocate(server: Cluster, claim: str, *devices: Device) -> ClaimName:
     return ClaimName("default", made["metadata"]["uid"], claim)
 
 
-# ── a resource that is replaced ───────────────────────────────────────────────────────────────────
-
-
-async def test_a_resource_that_is_replaced_keeps_its_devices_until_its_successor_lists(
-    short_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with (
-        cluster(short_dir) as server,
-        driving(server, short_dir, monkeypatch, serial=(A, B), camera=(C,)) as driver,
-    ):
-        driver.remove(SERIAL, is_replaced=True)
-        driver.offer(SERIAL, ())  # what the old one says while it ends
-        driver.offer(CAMERA, (C.with_health(Health.unhealthy("dark")),))
-        driver.add(FakeResource())
-        await passes(FIRST_SECONDS - 5)
-        assert {*server.devices()} == {name(A), name(B), name(C, CAMERA)}
-        assert server.writes == ["PUT"]
-        driver.offer(SERIAL, (A, C))
-        await until(lambda: {*server.devices()} == {name(A), name(C), name(C, CAMERA)})
-        assert server.writes == ["PUT", "PUT"]
-
-
-async def test_a_successor_that_lists_nothing_is_given_up_in_time(
-    short_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with (
-        cluster(short_dir) as server,
-        driving(server, short_dir, monkeypatch, serial=(A,), camera=(C,)) as driver,
-    ):
-        begin = now()
-        driver.remove(SERIAL, is_replaced=True)
-        driver.add(FakeResource())
-        await until(lambda: [*server.devices()] == [name(C, CAMERA)])
-        assert now() - begin == pytest.approx(FIRST_SECONDS, abs=2)
-        driver.offer(SERIAL, (A,))
-        await until(lambda: name(A) in server.devices())
+# ── resources that go, and new ones ──
 
 
 async def test_a_resource_that_is_removed_for_good_leaves_slices_at_once(
@@ -129,35 +94,9 @@ async def test_a_resource_that_is_removed_for_good_leaves_slices_at_once(
     ):
         begin = now()
         driver.remove(SERIAL)
-        driver.remove(SERIAL, is_replaced=True)  # what the end of its plugin says
+        driver.remove(SERIAL)  # what the end of its plugin says
         await until(lambda: [*server.devices()] == [name(C, CAMERA)])
         assert now() - begin < FIRST_SECONDS / 10
-
-
-@pytest.mark.parametrize("is_prepared", [False, True])
-async def test_a_claim_waits_while_its_resource_is_replaced(
-    short_dir: Path, monkeypatch: pytest.MonkeyPatch, is_prepared: bool
-) -> None:
-    """D18: a refusal would cost the pod a minute; and what a claim used is cleaned up."""
-    async with (
-        cluster(short_dir) as server,
-        driving(server, short_dir, monkeypatch, serial=(A,)) as driver,
-        connected(short_dir / "plugins" / DRIVER / "dra.sock") as peer,
-        asyncio.TaskGroup() as tasks,
-    ):
-        claim = allocate(server, "c", A)
-        if is_prepared:
-            assert not (await peer.call(PREPARE["v1.DRAPlugin"], [claim]))[claim.uid].error
-        driver.remove(SERIAL, is_replaced=True)
-        method: Any = UNPREPARE["v1.DRAPlugin"] if is_prepared else PREPARE["v1.DRAPlugin"]
-        call = tasks.create_task(peer.call(method, [claim]))
-        await passes(5)
-        assert not call.done()
-        successor = FakeResource()
-        driver.add(successor)
-        answer: Any = (await call)[claim.uid]
-        assert (answer if is_prepared else answer.error) == ""
-        assert (successor.released if is_prepared else [*successor.prepared[0]]) == ["a"]
 
 
 # ── another instance ──────────────────────────────────────────────────────────────────────────────
@@ -220,11 +159,7 @@ async def test_an_edit_of_all_resources_is_one_new_generation(
         driving(server, short_dir, monkeypatch, serial=few, camera=few) as driver,
     ):
         for resource_name in (SERIAL, CAMERA):
-            driver.remove(resource_name, is_replaced=True)
-            driver.add(FakeResource(resource_name))
-        for resource_name in (SERIAL, CAMERA):
             driver.offer(resource_name, many)
-            await passes(GATHER_SECONDS / 4)
         await until(lambda: len(server.devices()) == 140)
         assert {one["spec"]["pool"]["generation"] for one in server.slices()} == {2}
         assert server.writes == ["PUT", "POST", "POST"]

@@ -338,10 +338,9 @@ async def test_a_device_keeps_its_time_when_its_plugin_is_replaced(short_dir: Pa
 
         serving.add(Fed("a", "b"))
         before = await since()
-        await serving.remove(RESOURCE)
         sick = Fed()
         sick.feed.put(Device("a"), Device("b", health=Health.unhealthy("gone")), Device("c"))
-        serving.add(sick)
+        await serving.replace(sick)
         after = await since()
         assert after["a"] == before["a"]
         assert after["b"] != before["b"]

@@ -121,12 +121,17 @@ async def _settled(kubelet: Kubelet, version: int) -> None:
     """Wait until a version is served, and nothing else."""
 
     def is_served() -> bool:
-        return all([one.id for one in kubelet.devices(name)] == _ids(name, version) for name in (A, B))
+        return all(_offered(kubelet, name) == _ids(name, version) for name in (A, B))
 
     def story() -> str:
-        return f"I8: version {version} is in the file, {[one.id for one in kubelet.devices(A)]} is served"
+        return f"I8: version {version} is in the file, {_offered(kubelet, A)} is served"
 
     await within(SETTLE_SECONDS, kubelet.wait(is_served), story)
+
+
+def _offered(kubelet: Kubelet, resource_name: str) -> list[str]:
+    """Return the IDs of the healthy devices. After an edit the old devices stay Unhealthy for a moment."""
+    return [one.id for one in kubelet.devices(resource_name) if one.health == "Healthy"]
 
 
 async def _watch(trial: Trial, kubelet: Kubelet, lists: Counter[str]) -> None:
@@ -135,7 +140,7 @@ async def _watch(trial: Trial, kubelet: Kubelet, lists: Counter[str]) -> None:
         async for change in changes:
             if change.kind is ChangeKind.LISTED:
                 lists[change.resource_name] += 1
-                ids = [one.id for one in kubelet.devices(change.resource_name)]
+                ids = _offered(kubelet, change.resource_name)
                 version = int(ids[0].partition("-")[0][1:]) if ids else 0
                 trial.check(ids == _ids(change.resource_name, version), f"I8: a mixture: {ids}")
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from devplug import serve
 from devplug.daemon.context import DaemonContext
-from devplug.daemon.daemon import PreferringPlugin
+from devplug.daemon.resource import ConfiguredPlugin
 from devplug.devices import HEALTHY
 from devplug.errors import AllocationError, RemoteError
 from devplug.kubelet.changes import ChangeKind
@@ -79,7 +79,7 @@ async def devices_unplugged(trial: Trial) -> None:
         trial.figure(name, sum(stage.counts.get(name, 0) for stage in stages.values()))
 
 
-class Adapters(PreferringPlugin):
+class Adapters(ConfiguredPlugin):
     """The daemon's resource, between whose answers a case may act."""
 
     def __init__(self, resource: Resource, machine: DaemonContext) -> None:

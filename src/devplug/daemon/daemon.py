@@ -1,7 +1,6 @@
 """The daemon: a configuration as served plugins, one for each resource that this machine has.
 
-An edit is applied to them. A resource with several devices may prefer which are given together: see
-`preference`.
+An edit is applied to them: the plugin of a changed resource is replaced behind the same socket.
 """
 
 from __future__ import annotations
@@ -21,10 +20,8 @@ from devplug.daemon.cdi.resource_spec import names_that_are_held
 from devplug.daemon.changeover import DRAINING, draining_of, driver_of, held_before
 from devplug.daemon.config.selectors import Discover
 from devplug.daemon.config.types import Resource
-from devplug.daemon.container_response import found_name
 from devplug.daemon.placement import placement_of
 from devplug.daemon.resource import ConfiguredPlugin
-from devplug.daemon.sources.hardware import numa_distances
 from devplug.devices import Device
 from devplug.errors import KubeletError, PluginError
 from devplug.k8s.resource_names import ResourceName
@@ -33,13 +30,12 @@ from devplug.plugin.drivers import NODE_NAME_VARIABLE
 from devplug.plugin.resource_lock import ResourceLock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from devplug.daemon.config.types import Config
     from devplug.daemon.context import DaemonContext
     from devplug.daemon.placement import Placement
-    from devplug.daemon.preference import Candidate
     from devplug.errors import DevplugError
     from devplug.holds.hardware import Use
     from devplug.holds.holders import Holders
@@ -64,47 +60,7 @@ def plugin_of(
         from devplug.daemon.claimed_resource import ClaimedResource
 
         return ClaimedResource(resource, context, before)
-    may_choose = resource.prefer != "none" and (
-        resource.share.replicas > 1 or resource.share.max_per_container != 1
-    )
-    kind = PreferringPlugin if may_choose else ConfiguredPlugin
-    return kind(resource, context, before)
-
-
-class PreferringPlugin(ConfiguredPlugin):
-    """A plugin that answers GetPreferredAllocation."""
-
-    async def prefer(
-        self, available: Sequence[Device], must_include: Sequence[Device], size: int, /
-    ) -> Sequence[Device]:
-        """Return the devices that go best together, as `prefer` of the file says."""
-        from devplug.daemon.preference import preferred
-
-        by_id = {device.id: device for device in (*must_include, *available)}
-        chosen = preferred(
-            self.resource.prefer,
-            [self._candidate(device.id, device.numa_nodes) for device in by_id.values()],
-            [device.id for device in must_include],
-            size,
-            all_devices=[
-                self._candidate(device_id, ())
-                for name in self.listing.known
-                for device_id in self.listing.ids_of(name)
-            ],
-            numa_distances=numa_distances(self.context.host),
-        )
-        return [by_id[device_id] for device_id in chosen]
-
-    def _candidate(self, device_id: str, numa_nodes: tuple[int, ...]) -> Candidate:
-        from devplug.daemon.preference import Candidate
-
-        name = found_name(device_id, self.resource.share.replicas)
-        known = self.listing.known.get(name)
-        if known is None:
-            return Candidate(device_id, name, numa_nodes)
-        found = known.found
-        nodes = numa_nodes or (() if found.numa_node is None else (found.numa_node,))
-        return Candidate(device_id, name, nodes, found.hardware, found.links)
+    return ConfiguredPlugin(resource, context, before)
 
 
 # ── the daemon ────────────────────────────────────────────────────────────────────────────────────
@@ -117,6 +73,13 @@ class _Retired(Struct, frozen=True):
     seeing_off: asyncio.Task[None]
 
 
+class _Edit(Struct, frozen=True):
+    """The new configuration of a resource that is being checked, and the task that waits for that."""
+
+    plugin: ConfiguredPlugin
+    checking: asyncio.Task[None]
+
+
 class Daemon:
     """The plugins of a configuration; lives as long as `serve_config`'s block, changes with the file."""
 
@@ -127,6 +90,8 @@ class Daemon:
         self.node_name = os.environ.get(NODE_NAME_VARIABLE) or platform.node()
         """The machine's name in Kubernetes."""
         self._plugins: dict[str, ConfiguredPlugin] = {}
+        self._edits: dict[str, _Edit] = {}
+        """The edits that are not in effect yet, by resource name."""
         self._retired: dict[str, _Retired] = {}
         self._labels: Mapping[str, str] | None = None
         self._label_task: asyncio.Task[None] | None = None
@@ -151,8 +116,14 @@ class Daemon:
         return {**self._plugins, **{name: retired.plugin for name, retired in self._retired.items()}}
 
     def resources(self) -> Mapping[str, Resource]:
-        """Return the resources that are served now, by name; without those that were retired."""
-        return {name: plugin.resource for name, plugin in self._plugins.items()}
+        """Return the resources of the configuration, by name, also as edits that wait have them."""
+        edited = {name: edit.plugin.resource for name, edit in self._edits.items()}
+        return {name: plugin.resource for name, plugin in self._plugins.items()} | edited
+
+    @property
+    def checking(self) -> tuple[str, ...]:
+        """The resources whose new configuration is being checked."""
+        return tuple(sorted(name for name in self._edits if name in self._serving.waiting))
 
     async def apply(self, config: Config) -> None:
         """Serve `config` from now on; an unchanged resource is not touched.
@@ -212,24 +183,23 @@ class Daemon:
         kept = {*wanted, *(resource.name for resource in placement.waiting)}
         self._context.ownership.reorder(resource.name for resource in config.resources)
         self.unserved = {name: why for name, why in self.unserved.items() if name in kept}
-        for name in [name for name in self._plugins if name not in kept]:
-            self._retire(self._plugins.pop(name))
+        for name in [name for name in self.resources() if name not in kept]:
+            self._withdraw(name)
         for name, resource in wanted.items():
             driver = driver_of(config, resource)
             if config.driver and name not in self._begun:
                 await self._serve_as_before(resource, "" if driver else config.driver)
             self._begun.add(name)
-            plugin = self._plugins.get(name)
             if self._drivers.get(name, driver) != driver:
-                if plugin is not None:
+                if name in self.resources():
                     logger.info(
                         "a resource moves between device plugin and DRA; first its devices have to be free",
                         extra={"resource_name": name, "serve": resource.serve},
                     )
-                    self._retire(self._plugins.pop(name), is_moving=True)
+                    self._withdraw(name, is_moving=True)
                 self.unserved[name] = draining_of(self._drivers[name])
-            elif plugin is None or plugin.resource != resource:
-                await self._serve(resource)
+            elif self.resources().get(name) != resource:
+                self._serve(resource)
         if not self._has_started:
             self._serve_left_behind()
         self._has_started = True
@@ -243,11 +213,9 @@ class Daemon:
             return
         for name in holders.left_behind():
             if name not in self.plugins and ResourceLock(self._serving.folder, name).is_free():
-                resource = Resource(name=ResourceName(name), discover=Discover())
                 self._drivers[name] = ""
-                plugin = self._made(resource, None)
-                self._add(plugin, lambda _: None)
-                self._retire(plugin)
+                self._add(Resource(name=ResourceName(name), discover=Discover()))
+                self._withdraw(name)
 
     async def _serve_as_before(self, resource: Resource, other: str) -> None:
         """Serve a resource at first by another driver, or a device plugin, if containers hold devices by it.
@@ -256,83 +224,80 @@ class Daemon:
         """
         if held := await held_before(self._context, resource.name, other):
             self._drivers[resource.name] = other
-            await self._serve(replace(resource, serve="dra" if other else "devicePlugin"))
+            self._serve(replace(resource, serve="dra" if other else "devicePlugin"))
             self._plugins[resource.name].held.give(map(Device, held))
 
-    async def _serve(self, resource: Resource) -> None:
+    def _serve(self, resource: Resource) -> None:
         """Serve a resource, in place of the plugin of the same name if there is one."""
         name = resource.name
         self.unserved.pop(name, None)
-        before = self._plugins.pop(name, None)
-        if before is not None:
-            self._warn_of_holders(before)
-        elif retired := self._retired.pop(name, None):
-            retired.seeing_off.cancel()
-            before = retired.plugin
-        if before is not None:
-            await self._serving.remove(name, is_replaced=True)
+        self._drop_edit(name)
+        before = self._plugins.get(name)
+        if before is None and name in self._retired:
+            before = self._retired[name].plugin
+        if before is None:
+            self._add(resource, may_fail=self._has_started)
+        elif before.is_retired or before.resource != resource:
+            plugin = plugin_of(resource, self._context, before)
+            checking = self._group.create_task(self._check(plugin, before))
+            self._edits[name] = _Edit(plugin, checking)
+
+    def _drop_edit(self, name: str) -> None:
+        """Give up the edit of a resource that is not in effect yet."""
+        if edit := self._edits.pop(name, None):
+            edit.checking.cancel()
+
+    async def _check(self, plugin: ConfiguredPlugin, before: ConfiguredPlugin) -> None:
+        """Have the new configuration of a resource answer once it is complete."""
+        name = plugin.resource_name
         try:
-            plugin = self._made(resource, before)
-            put_back = self._put_back(plugin, before) if self._has_started else None
-            self._add(plugin, put_back)
-        except (PluginError, KubeletError):
-            if before is not None:
-                self._restore(before)
-            else:
-                self._forget(name)
-            raise
-        self._plugins[name] = plugin
+            await self._serving.replace(plugin, evicts=plugin.resource.when_unhealthy == "evict")
+        except PluginError as error:
+            self._refuse(name, error)
+        else:
+            if retired := self._retired.pop(name, None):
+                retired.seeing_off.cancel()
+            self._plugins[name] = plugin
+            self._warn_of_holders(before)
+        del self._edits[name]
+
+    def _refuse(self, name: str, error: DevplugError) -> None:
+        logger.error(
+            "reload failed for a resource; its previous configuration stays in effect",
+            extra={"resource_name": name, "reason": str(error)},
+        )
+        self.unserved[name] = str(error)
 
     def claimed_ids(self, resource_name: str) -> frozenset[str]:
         """Return the device IDs of a resource that claims use, of one that a DRA driver serves."""
         driver = self._drivers.get(resource_name, "")
         return self._serving.claimed_ids(driver, resource_name) if driver else frozenset()
 
-    def _add(
-        self, plugin: ConfiguredPlugin, on_failure: Callable[[DevplugError], None] | None = None
-    ) -> None:
-        self._serving.add(
-            plugin,
-            on_failure=on_failure,
-            held_ids=plugin.held.held_ids,
-            dra=self._drivers[plugin.resource_name],
-            evicts=plugin.resource.when_unhealthy == "evict",
-        )
-
-    def _made(self, resource: Resource, before: ConfiguredPlugin | None) -> ConfiguredPlugin:
+    def _add(self, resource: Resource, *, may_fail: bool = True) -> None:
+        name = resource.name
         if self._config is not None:
-            self._drivers.setdefault(resource.name, driver_of(self._config, resource))
-        if before is None and (holders := self._context.holders_of(resource)) is not None:
-            holders.own(resource.name)
-        return plugin_of(resource, self._context, before)
+            self._drivers.setdefault(name, driver_of(self._config, resource))
+        if (holders := self._context.holders_of(resource)) is not None:
+            holders.own(name)
 
-    def _put_back(
-        self, plugin: ConfiguredPlugin, before: ConfiguredPlugin | None
-    ) -> Callable[[DevplugError], None]:
-        """Return the callback for a changed resource that cannot be served: it restores the one before."""
+        def give_up(error: DevplugError) -> None:
+            self._refuse(name, error)
+            del self._plugins[name]
+            self._forget(name)
 
-        def put_back(error: DevplugError) -> None:
-            logger.error(
-                "reload failed for a resource; its previous configuration stays in effect",
-                extra={"resource_name": plugin.resource_name, "reason": str(error)},
+        try:
+            plugin = plugin_of(resource, self._context)
+            self._serving.add(
+                plugin,
+                on_failure=give_up if may_fail else None,
+                held_ids=plugin.held.held_ids,
+                dra=self._drivers[name],
+                evicts=resource.when_unhealthy == "evict",
             )
-            if self._plugins.get(plugin.resource_name) is plugin:
-                self.unserved[plugin.resource_name] = str(error)
-                del self._plugins[plugin.resource_name]
-                if before is not None:
-                    self._restore(before)
-                else:
-                    self._forget(plugin.resource_name)
-
-        return put_back
-
-    def _restore(self, plugin: ConfiguredPlugin) -> None:
-        """Serve again what was removed a moment ago."""
-        self._add(plugin)
-        if plugin.is_retired:
-            self._retire(plugin)
-        else:
-            self._plugins[plugin.resource_name] = plugin
+        except (PluginError, KubeletError):
+            self._forget(name)
+            raise
+        self._plugins[name] = plugin
 
     async def learn_holders(self, holders: Holders, socket: Path) -> None:
         """Ask once who holds what; then remove the CDI files that earlier daemons left behind."""
@@ -362,6 +327,11 @@ class Daemon:
             for name in plugin.names_of(use):
                 plugin.held.adopt(name)
 
+    def give_up_edits(self) -> None:
+        """Give up what is not in effect yet: everything ends."""
+        for name in [*self._edits]:
+            self._drop_edit(name)
+
     def close(self) -> None:
         """Cancel all waiting tasks."""
         if self._label_task is not None:
@@ -373,9 +343,16 @@ class Daemon:
 
     # ── what is no more ──
 
+    def _withdraw(self, name: str, *, is_moving: bool = False) -> None:
+        """Serve a resource no more, nor its edit that is not in effect yet."""
+        self._drop_edit(name)
+        if plugin := self._plugins.pop(name, None):
+            self._retire(plugin, is_moving=is_moving)
+
     def _retire(self, plugin: ConfiguredPlugin, *, is_moving: bool = False) -> None:
         """Give out no more devices of a resource; it ends when no container holds one."""
         name = plugin.resource_name
+        self._serving.set_evicts(name, evicts=False)
         plugin.retire(is_moving=is_moving)
         if held := plugin.held.held_ids():
             logger.warning(
@@ -390,12 +367,18 @@ class Daemon:
         name = plugin.resource_name
         if driver := self._drivers.get(name):
             await self._serving.until_unpublished(driver, name)
-        async with self._applying:
-            del self._retired[name]
-            await self._serving.remove(name)
-            self._forget(name)
-            if self.unserved.pop(name, "").startswith(DRAINING) and self._config is not None:
-                await self._apply(self._config)
+        while True:
+            while edit := self._edits.get(name):  # which takes its place, or fails
+                await asyncio.wait((edit.checking,))
+            async with self._applying:
+                if name in self._edits:
+                    continue
+                del self._retired[name]
+                await self._serving.remove(name)
+                self._forget(name)
+                if self.unserved.pop(name, "").startswith(DRAINING) and self._config is not None:
+                    await self._apply(self._config)
+                return
 
     def _forget(self, name: str) -> None:
         self._drivers.pop(name, None)

@@ -14,7 +14,7 @@ import logging
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from devplug.backoff import backoff_seconds
 from devplug.daemon.config.templates import Missing
@@ -51,22 +51,34 @@ LOGGED_LIMIT: Final = 20
 # ── the devices ───────────────────────────────────────────────────────────────────────────────────
 
 
-class Handover(Struct, frozen=True):
-    """What the plugin of a resource passes on to the plugin that replaces it after an edit of the file."""
+class Books(Struct):
+    """What is known of a resource's held devices, over all edits of the resource."""
 
-    found: Mapping[str, HostDevice]
-    dirty: frozenset[str]
-    faults: Mapping[str, str]
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    found: dict[str, HostDevice] = field(default_factory=dict)
+    """The devices as the last scan that found them saw them, by name."""
+    dirty: set[str] = field(default_factory=set)
+    """The names of devices for which `onRelease` has to run."""
+    inherited: set[str] = field(default_factory=set)
+    """The dirty devices that an older version has left in its own file."""
+    faults: dict[str, str] = field(default_factory=dict)
+    """Why the last `onRelease` failed, by name."""
+    releasing: set[str] = field(default_factory=set)
+    """The device IDs of claims that are being released: they keep no replica from being cleaned."""
+    locks: defaultdict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by the one that follows releases."""
+    woken: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class HeldDevices:
     """The allocated devices of one resource; lives as long as the resource is served.
 
     Without `holders` a device counts as held for ever after its Allocate, unless `claimed_ids` returns those
-    that claims use. `dirty_file` keeps the names of dirty devices over a restart; `before` is the `handover`
-    of the plugin that this one replaces. `given` has what every Allocate gave, by device ID, as long as
-    PodResources is not asked who holds what. `hand_over` has hardware cleaned by the resource that finds it
-    now, where this one does not clean.
+    that claims use. `dirty_file` keeps the names of dirty devices over a restart. `before` are those of the
+    resource before an edit: both have the same books, as calls of before may still run. `given` has what
+    every Allocate gave, by device ID, as long as PodResources is not asked who holds what. `hand_over` has
+    hardware cleaned by the resource that finds it now, where this one does not clean.
 
     Two daemons may serve the claims of a resource side by side, and release what the other one has given. So
     what is in use stands in the driver's state file alone, and `dirty_file` has what was not cleaned after
@@ -80,12 +92,14 @@ class HeldDevices:
         *,
         claimed_ids: Callable[[], frozenset[str]] | None = None,
         dirty_file: DirtyFile | None = None,
-        before: Handover | None = None,
+        before: HeldDevices | None = None,
         given: dict[str, Use | None] | None = None,
         hand_over: Callable[[Use], None] = lambda _: None,
         retry_seconds: float = FIRST_RETRY_SECONDS,
     ) -> None:
-        self.changed = asyncio.Event()
+        self.books: Books = before.books if before else Books()
+        books = self.books
+        self.changed = books.changed
         """Set when `health_of` or `held_names` have changed. Whoever waits for it clears it."""
         self._resource = resource
         self._holders = holders
@@ -96,37 +110,29 @@ class HeldDevices:
         self._grouped: frozenset[str] | None = None
         self._ids_of: defaultdict[str, list[str]] = defaultdict(list)
         """The held IDs that `_grouped` has, by the name of the found device."""
-        self._found: dict[str, HostDevice] = dict(before.found) if before else {}
+        self._found = books.found
         self._present: frozenset[str] = frozenset()
-        self._dirty: set[str] = set()
+        self._dirty, self._faults = books.dirty, books.faults
+        self._inherited = books.inherited
         self._away: frozenset[str] = frozenset()
-        self._inherited: set[str] = set()
-        """The dirty devices that an older version has left in its own file."""
         self._hand_over = hand_over
-        self._releasing: set[str] = set()
-        """The device IDs of claims that are being released: they keep no replica from being cleaned."""
-        if before:
-            self._dirty |= before.dirty
-        elif claimed_ids is None:
-            self._inherited = set(dirty_file.read() if dirty_file else ())
+        self._releasing = books.releasing
+        if before is None and claimed_ids is None:
+            self._inherited.update(dirty_file.read() if dirty_file else ())
             self._dirty |= {*self.held_names(), *self._inherited}
         self._is_lost = False
         """Whether records were lost, so that each device is to be cleaned that no container holds."""
         if holders is not None and resource.on_release is not None and claimed_ids is None:
-            self._is_lost = holders.keep_file(resource.name)
-        self._faults: dict[str, str] = dict(before.faults) if before else {}
-        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+            # An edit that adds `onRelease` has lost nothing.
+            self._is_lost = holders.keep_file(resource.name) and before is None
+        self._locks, self._turn = books.locks, books.turn
         self._at_once = asyncio.Semaphore(CLEANED_AT_ONCE)
         self._is_needed = asyncio.Event()
-        self._woken = asyncio.Event()
+        self._woken = books.woken
         self._is_replugged = False
         self._lost: asyncio.Queue[HostDevice] = asyncio.Queue()
         if resource.on_release is not None:
             self._is_needed.set()
-
-    def handover(self) -> Handover:
-        """Return what the plugin that replaces this one has to know."""
-        return Handover(dict(self._found), frozenset(self._dirty), dict(self._faults))
 
     # ── who has what ──
 
@@ -215,13 +221,8 @@ class HeldDevices:
         A device of which another container holds another replica is left alone.
         """
         ids = frozenset(device.id for device in devices)
-        if (holders := self._holders) is not None:
-            await holders.release_or_refuse(self._resource.name, ids)
-            if self._resource.on_release is None:
-                # Their hardware may have got each other's numbers: none of them may stay held.
-                pending = {one.device_id for one in holders.pending(self._resource.name)}
-                await self._clean_released(holders, sorted(ids & pending))
-                self._take_cleaned(holders)
+        if self._holders is not None:
+            await self._holders.release_or_refuse(self._resource.name, ids)
         for device_id in ids:
             self._given.pop(device_id, None)
         if self._resource.on_release is None:
@@ -275,7 +276,8 @@ class HeldDevices:
     def _read_dirty(self) -> None:
         """Learn what another daemon has left, or cleaned; while we work on one it can do neither."""
         if self._claimed_ids is not None and self._file is not None and not self._releasing:
-            self._dirty = set(self._file.read())
+            self._dirty.clear()
+            self._dirty.update(self._file.read())
 
     def _remember(self) -> None:
         """Keep the dirty devices for the next daemon, if the ledger does not."""
@@ -310,8 +312,11 @@ class HeldDevices:
             raise AllocationError(f"device {broken[0]} is not cleaned up: {faults[broken[0]]}")
 
     async def run(self) -> None:
-        """Run `onRelease` for each device that is released, until cancelled."""
-        async with asyncio.TaskGroup() as group:
+        """Run `onRelease` for each device that is released, until cancelled.
+
+        After an edit this begins once the run of before has ended.
+        """
+        async with self._turn, asyncio.TaskGroup() as group:
             group.create_task(self._follow_losses())
             group.create_task(self._try_again())
             if self._holders is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from contextlib import suppress
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -22,7 +23,7 @@ from devplug.holds.hardware import number_key
 from devplug.holds.names import NamesRegister
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from devplug.daemon.sources.device import HostDevice
     from devplug.holds.hardware import Key, Use
@@ -42,6 +43,8 @@ class _Resource(Struct):
     """What one resource has found last."""
 
     looked: Sequence[HostDevice] = ()
+    names: frozenset[str] = frozenset()
+    """The names of the source for them."""
     listing: Listing | None = None
     on_change: Callable[[], None] = lambda: None
 
@@ -53,6 +56,27 @@ class Outcome(Struct, frozen=True):
     """Under their names: a device that a container holds has the name under which it is held."""
     withheld: Mapping[str, str]
     """By name: why a device is not offered."""
+
+
+def _listing(resource_name: str, looked: Iterable[HostDevice], *, is_shared: bool) -> Listing:
+    found = tuple([Found(one.name, one.identity, one.keys) for one in looked])
+    return Listing(resource_name, found, is_shared)
+
+
+def _outcome(decision: Decision, resource_name: str, looked: Sequence[HostDevice]) -> Outcome:
+    """Return what a resource offers of what it has found."""
+    names, withheld = decision.names_of(resource_name), decision.withheld_of(resource_name)
+    if not names and not withheld:
+        return Outcome(tuple(looked), {})
+    offered = [
+        replace(one, name=names[one.name]) if one.name in names else one
+        for one in looked
+        if one.name not in withheld
+    ]
+    return Outcome(
+        tuple(sorted(offered, key=lambda one: one.name)),
+        {name: one.reason for name, one in withheld.items()},
+    )
 
 
 class Ownership:
@@ -109,22 +133,16 @@ class Ownership:
         resource.on_change = on_change
         listing = resource.listing
         if listing is None or looked != resource.looked or is_shared != listing.is_shared:
-            found = tuple([Found(one.name, one.identity, one.keys) for one in looked])
-            resource.looked, resource.listing = looked, Listing(resource_name, found, is_shared)
+            resource.looked, resource.listing = looked, _listing(resource_name, looked, is_shared=is_shared)
+            resource.names = frozenset([one.name for one in looked])
             self._version += 1
-        decision = self._current(resource_name)
-        names, withheld = decision.names_of(resource_name), decision.withheld_of(resource_name)
-        if not names and not withheld:
-            return Outcome(tuple(looked), {})
-        offered = [
-            replace(one, name=names[one.name]) if one.name in names else one
-            for one in looked
-            if one.name not in withheld
-        ]
-        return Outcome(
-            tuple(sorted(offered, key=lambda one: one.name)),
-            {name: one.reason for name, one in withheld.items()},
-        )
+        return _outcome(self._current(resource_name), resource_name, looked)
+
+    def foresee(self, resource_name: str, looked: Sequence[HostDevice], *, is_shared: bool) -> Outcome:
+        """Return what `look` would return, and change nothing: for an edit that is not in effect."""
+        mine = _listing(resource_name, looked, is_shared=is_shared)
+        decision = decide(self._listings({resource_name: mine}), self._holds(), self.names.twins)
+        return _outcome(decision, resource_name, looked)
 
     def leave(self, resource_name: str) -> None:
         """Forget what a resource has found; a second call does nothing."""
@@ -148,18 +166,25 @@ class Ownership:
         """Decide again, if something has changed."""
         self._current()
 
-    def conflict(self, resource_name: str, found: HostDevice, *, is_shared: bool) -> Hold | None:
-        """Return another hold of a device's hardware; None if a container may have the device."""
-        return self._current().conflict(resource_name, found.name, found.keys, is_shared=is_shared)
+    def conflict(
+        self, resource_name: str, found: HostDevice, names: Collection[str], *, is_shared: bool
+    ) -> Hold | None:
+        """Return another hold of a device's hardware; None if a container may have the device.
+
+        The caller allocates the resource's devices with these names, and has checked that no pod holds them.
+        """
+        return self._current().conflict(resource_name, names, found.keys, is_shared=is_shared)
 
     def absent(self, resource_name: str) -> frozenset[str]:
         """Return the names of a resource's held devices whose hardware nothing shows to be present."""
         return frozenset(name for resource, name in self._current().absent if resource == resource_name)
 
     def note_given(self, resource_name: str, given: Iterable[tuple[HostDevice, Use]]) -> None:
-        """Take over holds that were recorded just now: without a new decision, if no other resource minds."""
+        """Take over holds that were recorded just now: without a new decision, if that changes no offer."""
         holds = [Hold(resource_name, found.name, use, found.keys) for found, use in given]
-        if not sum(self._decision.adds(hold) for hold in holds):
+        names = self._resources[resource_name].names if resource_name in self._resources else frozenset()
+        is_renamed = not names.issuperset(hold.name for hold in holds)
+        if not sum(self._decision.adds(hold) for hold in holds) and not is_renamed:
             self._decided_at = self._state()
         else:
             self.refresh_soon()
@@ -171,16 +196,22 @@ class Ownership:
         """Return the decision on what is known now, and wake the resources for which it changes something."""
         state = self._state()
         if state != self._decided_at:
-            last_rank = len(self._ranks)
-            line = sorted(self._resources, key=lambda name: (self._ranks.get(name, last_rank), name))
-            listings = [found for name in line if (found := self._resources[name].listing) is not None]
+            listings = self._listings()
             self._note_twins(listings)
             before, self._decision = self._decision, decide(listings, self._holds(), self.names.twins)
             self._decided_at = state
-            for name in line:
+            for name in sorted(self._resources, key=self._rank):
                 if name != caller and self._decision.differs(before, name):
                     self._resources[name].on_change()
         return self._decision
+
+    def _rank(self, resource_name: str) -> tuple[int, str]:
+        return self._ranks.get(resource_name, len(self._ranks)), resource_name
+
+    def _listings(self, others: Mapping[str, Listing] = MappingProxyType({})) -> list[Listing]:
+        """Return what each resource has found, in the order of the configuration; some are in `others`."""
+        found = {name: one.listing for name, one in self._resources.items()} | dict(others)
+        return [one for name in sorted(found, key=self._rank) if (one := found[name]) is not None]
 
     def _holds(self) -> list[Hold]:
         self.incomplete = {}

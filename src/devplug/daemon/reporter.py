@@ -118,11 +118,15 @@ class Reporter:
             return None
         status = self._config_file.status
         unserved = tuple(f"{name}: {why}" for name, why in sorted(self._daemon.unserved.items()))
-        return replace(status, problems=(*status.problems, *unserved))
+        waiting = tuple(
+            f"resource {name}: the new configuration is being checked; the old one answers"
+            for name in self._daemon.checking
+        )
+        return replace(status, problems=(*status.problems, *unserved), waiting=waiting)
 
     def _notes(self) -> tuple[str, ...]:
         config = self._config_status()
-        return () if config is None else config.problems
+        return () if config is None else (*config.problems, *config.waiting)
 
     def _families(self) -> Iterator[Family]:
         status = self.status()

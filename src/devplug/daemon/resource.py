@@ -8,6 +8,8 @@ from contextlib import aclosing, nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct, field
+
 from devplug.cdi.spec import kind_of
 from devplug.daemon.cdi.resource_spec import ResourceCdiSpec
 from devplug.daemon.container_response import Responses, found_name, share_of, use_of, with_room_for_replicas
@@ -15,6 +17,7 @@ from devplug.daemon.context import DaemonContext
 from devplug.daemon.device_list import REMOVED, Answered, DeviceList, ScanResult, next_drop_at
 from devplug.daemon.held_devices import HeldDevices
 from devplug.daemon.path_check import check_shares, faulty_node
+from devplug.daemon.sources.hardware import numa_distances
 from devplug.daemon.sources.kinds import source_of
 from devplug.devices import Device, Health, HealthState
 from devplug.errors import AllocationError, PluginError, UnhealthyDeviceError
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from devplug.daemon.config.types import Resource
     from devplug.daemon.container_response import ContainerShares
     from devplug.daemon.health import Prober
+    from devplug.daemon.preference import Candidate
     from devplug.daemon.sources.device import HostDevice
     from devplug.devices import ContainerResponse
     from devplug.errors import HasId
@@ -45,10 +49,22 @@ REFUSAL_SECONDS: Final = 0.5
 """How often a refused device is checked again, until a list has it as Unhealthy."""
 
 
-class ConfiguredPlugin(DevicePlugin):
-    """The device plugin of one resource of the file; lives as long as the resource is served.
+class Kept(Struct):
+    """What a resource keeps over its edits; lives as long as the resource is served."""
 
-    `before` is the plugin of the same resource before an edit.
+    current: ConfiguredPlugin
+    """The plugin that answers."""
+    cdi_spec: ResourceCdiSpec | None = None
+    """The owner of the resource's CDI file, if it has one."""
+    answered: Mapping[str, Answered] = field(default_factory=dict)
+    warned_numa_nodes: set[int | None] = field(default_factory=set)
+
+
+class ConfiguredPlugin(DevicePlugin):
+    """The device plugin of one resource in one configuration; lives until an edit changes the resource.
+
+    `before` is the plugin of the same resource before an edit. This one takes its place once it has listed
+    its devices; until then it changes nothing outside.
     """
 
     def __init__(
@@ -68,8 +84,9 @@ class ConfiguredPlugin(DevicePlugin):
             given=self.context.given.setdefault(resource.name, {}),
             hand_over=self.context.hand_over,
             dirty_file=self.context.dirty_file(resource.name),
-            before=before.held.handover() if before else None,
+            before=before.held if before else None,
         )
+        self.kept: Kept = before.kept if before else Kept(self)
         self.is_over = asyncio.Event()
         """Set when the resource was retired, and nobody holds a device of it any more."""
         self.is_retired = False
@@ -79,9 +96,6 @@ class ConfiguredPlugin(DevicePlugin):
         """What the source sees; None before its first look."""
         self.is_waiting = False
         """Whether there was no device yet, so that nothing is advertised: `whenNone: wait`."""
-        self.answered: Mapping[str, Answered] = before.answered if before else {}
-        """The answer that each held device's container got, by device ID, since the daemon began; replaced
-        with each change."""
         self._host = self.context.host
         self._source = source_of(
             resource, self.context.host_for(resource.name), self.context.ownership.names.of(resource.name)
@@ -91,17 +105,19 @@ class ConfiguredPlugin(DevicePlugin):
             from devplug.daemon.health import Prober  # here: most resources have no rules
 
             self._prober = Prober(resource.health, self._host, resource_name=resource.name)
-        self._cdi_spec = self._open_cdi_spec()
+        self._open_cdi_spec()
         self._responses = Responses(resource)
         self.allocate_timeout_seconds = ALLOCATE_SECONDS + ANSWER_SECONDS
         if resource.on_release is not None:
             self.allocate_timeout_seconds += resource.on_release.exec.timeout_seconds
+        self._has_begun = asyncio.Event()
+        if before is None:
+            self._has_begun.set()
         self._changed = asyncio.Event()
         self._has_new = asyncio.Event()
         self._checked_devices: frozenset[HostDevice] = frozenset()
-        self.withheld: Mapping[str, str] = {}
+        self.withheld: Mapping[str, str] = before.withheld if before else {}
         """By name: why a device that the source has found is not offered."""
-        self._warned_numa_nodes: set[int | None] = set()
         self._failure: Exception | None = None
         self._refused: dict[str, str] = {}
         """Names that were refused and could not be given out since, with the reason."""
@@ -111,14 +127,36 @@ class ConfiguredPlugin(DevicePlugin):
         self._calls = 0
         self._notified_of: tuple[object, ...] = ()
 
-    def _open_cdi_spec(self) -> ResourceCdiSpec | None:
-        """Return the owner of the resource's CDI file, if it has one or an edit has left one."""
+    @property
+    def answered(self) -> Mapping[str, Answered]:
+        """The answer that each held device's container got, by device ID, since the daemon began; replaced
+        with each change.
+        """
+        return self.kept.answered
+
+    @property
+    def _is_current(self) -> bool:
+        """Whether this is the plugin that answers, and not one that waits, or was replaced."""
+        return self.kept.current is self
+
+    def _open_cdi_spec(self) -> None:
+        """Find the owner of the resource's CDI file, if it has one or an earlier daemon has left one."""
         cdi = self.context.cdi
-        if cdi is not None and (
-            self.resource.expose.strategy == "cdi" or cdi.has_file(kind_of(self.resource_name))
+        if (
+            cdi is not None
+            and self.kept.cdi_spec is None
+            and (self.resource.expose.strategy == "cdi" or cdi.has_file(kind_of(self.resource_name)))
         ):
-            return ResourceCdiSpec(self.resource, cdi, self._host)
-        return None
+            self.kept.cdi_spec = ResourceCdiSpec(self.resource, cdi, self._host)
+
+    def _begin(self) -> None:
+        """Take the place of the plugin before, once."""
+        if not self._has_begun.is_set():
+            self.kept.current = self
+            if self.kept.cdi_spec is not None:
+                self.kept.cdi_spec.resource = self.resource
+            self._has_begun.set()
+            self.look_again()
 
     def retire(self, *, is_moving: bool = False) -> None:
         """Refuse every Allocate from now on, as the file no longer has this resource, until `is_over`."""
@@ -132,8 +170,8 @@ class ConfiguredPlugin(DevicePlugin):
         works: list[Callable[[], Awaitable[None]]] = [
             self._follow_source,
             self._look_at_refused,
-            self.held.run,
-            partial(self._pass_on, self.held.changed),
+            partial(self._once_begun, self.held.run),
+            partial(self._once_begun, partial(self._pass_on, self.held.changed)),
         ]
         if (prober := self._prober) is not None:
             works += [partial(self._check_new, prober), prober.run, partial(self._pass_on, prober.changed)]
@@ -143,6 +181,7 @@ class ConfiguredPlugin(DevicePlugin):
             try:
                 async for listed in self._lists():
                     yield listed
+                    self._begin()  # whoever asks for the next list has taken this one
             except GeneratorExit:
                 # A task group would make an error of it.
                 self._failure = None
@@ -182,8 +221,8 @@ class ConfiguredPlugin(DevicePlugin):
                 else:
                     self.is_waiting = True
             self._notify_change()
-            if listed is not None and self._cdi_spec is not None:
-                await self._cdi_spec.refresh(self.listing.present(), self.held.certainly_held_names())
+            if listed is not None and self._is_current and self.kept.cdi_spec is not None:
+                await self.kept.cdi_spec.refresh(self.listing.present(), self.held.certainly_held_names())
             await self._next_change()
 
     def _notify_change(self) -> None:
@@ -201,7 +240,7 @@ class ConfiguredPlugin(DevicePlugin):
         held_ids = self.held.held_ids()
         mine, refused = self._offered(self.looked)
         self._complete_holds(mine)
-        self.context.warn_of_missing_numa_nodes(self.resource_name, mine, self._warned_numa_nodes)
+        self.context.warn_of_missing_numa_nodes(self.resource_name, mine, self.kept.warned_numa_nodes)
         unchecked = self._unchecked(mine)
         if unchecked and not self.listing.known:
             return None
@@ -227,13 +266,15 @@ class ConfiguredPlugin(DevicePlugin):
 
     def _offered(self, looked: Sequence[HostDevice]) -> tuple[Sequence[HostDevice], Mapping[str, str]]:
         """Return the devices that this resource offers, and by name why it does not offer others."""
+        ownership, is_shared = self.context.ownership, self.resource.overlap == "shared"
         named = self._named(looked)
-        outcome = self.context.ownership.look(
-            self.resource_name,
-            () if self.is_retired else named,
-            is_shared=self.resource.overlap == "shared",
-            on_change=self._look_again,
-        )
+        found = () if self.is_retired else named
+        if not self._is_current:
+            outcome = ownership.foresee(self.resource_name, found, is_shared=is_shared)
+        else:
+            outcome = ownership.look(
+                self.resource_name, found, is_shared=is_shared, on_change=self.look_again
+            )
         if self.is_retired:  # it offers nothing, and its status shows what is there
             return named, {}
         for name in sorted(outcome.withheld.keys() - self.withheld.keys()):
@@ -276,7 +317,7 @@ class ConfiguredPlugin(DevicePlugin):
                 is_any_gone = any(not known.is_present for known in self.listing.known.values())
                 if looked != self.looked or self._refused or is_any_gone:
                     self.looked = looked
-                    self._look_again()
+                    self.look_again()
 
     async def _look_at_refused(self) -> None:
         """Check refused devices again, as no event may come, and list those that could be allocated now."""
@@ -289,7 +330,7 @@ class ConfiguredPlugin(DevicePlugin):
                 # Some list may have come between the last refusal and its mark, and has not ended that.
                 self._is_list_due = True
             if self._is_list_due:
-                self._look_again()
+                self.look_again()
 
     def _end_refusals(self) -> None:
         """Forget the refusals of devices that could be allocated now, or are gone."""
@@ -305,7 +346,8 @@ class ConfiguredPlugin(DevicePlugin):
             return False
         return True
 
-    def _look_again(self) -> None:
+    def look_again(self) -> None:
+        """Make the list again, as something that it depends on may have changed."""
         self._has_new.set()
         self._changed.set()
 
@@ -320,6 +362,11 @@ class ConfiguredPlugin(DevicePlugin):
             self._checked_devices = frozenset(found)
             self._changed.set()
 
+    async def _once_begun(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do what only the plugin that answers may do, once this is that plugin."""
+        await self._has_begun.wait()
+        await work()
+
     async def _pass_on(self, changed: asyncio.Event) -> None:
         while True:
             await changed.wait()
@@ -333,6 +380,7 @@ class ConfiguredPlugin(DevicePlugin):
 
         `first_index` is the `{index}` of the first device.
         """
+        self._begin()  # as it is asked, it has been listed
         holders = self.context.holders_of(self.resource)
         with nullcontext() if holders is None else holders.allocating():
             return await self._allocated(devices, first_index)
@@ -349,8 +397,10 @@ class ConfiguredPlugin(DevicePlugin):
             found = {name: self._checked(name, is_tolerated=name in sick) for name in names}
             given = self._responses.of(devices, found, first_index)
             check_shares(self._host, given.shares, self.resource)
-            self._check_free(found.values())
+            self._check_free(found)
             self._give(devices, given)
+            if not self._is_current:  # an edit came meanwhile: what is held now matters to its list
+                self.kept.current.look_again()
             self._note_answers(devices, found)
             return await self._response(given)
         except UnhealthyDeviceError as error:
@@ -365,18 +415,19 @@ class ConfiguredPlugin(DevicePlugin):
                 self._changed.set()
 
     async def _response(self, given: ContainerShares) -> ContainerResponse:
-        if self._cdi_spec is None or self.resource.expose.strategy != "cdi":
+        if self.kept.cdi_spec is None or self.resource.expose.strategy != "cdi":
             return given.response
-        return given.response_by(await self._cdi_spec.publish(given.shares))
+        return given.response_by(await self.kept.cdi_spec.publish(given.shares, self.resource))
 
     def _note_answers(self, devices: Iterable[Device], found: Mapping[str, HostDevice]) -> None:
         """Keep the answers for allocated devices, and drop those for devices that nobody holds any more."""
         replicas, held = self.resource.share.replicas, self.held.held_ids()
         allocated = {one.id: Answered(self.resource, found[found_name(one.id, replicas)]) for one in devices}
-        if any(self.answered.get(device_id) != one for device_id, one in allocated.items()):
-            self.answered = {**self.answered, **allocated}
-        if len(self.answered) > len(held):
-            self.answered = {device_id: one for device_id, one in self.answered.items() if device_id in held}
+        kept = self.kept
+        if any(kept.answered.get(device_id) != one for device_id, one in allocated.items()):
+            kept.answered = {**kept.answered, **allocated}
+        if len(kept.answered) > len(held):
+            kept.answered = {device_id: one for device_id, one in kept.answered.items() if device_id in held}
 
     def names_of(self, use: Use) -> list[str]:
         """Return the names of found devices that are the hardware of a use."""
@@ -403,11 +454,11 @@ class ConfiguredPlugin(DevicePlugin):
                     share = share_of(one, 0, self.resource.expose)
                     self.held.complete(device_id, use_of(share, self.resource, self.context.ownership.boot))
 
-    def _check_free(self, found: Iterable[HostDevice]) -> None:
+    def _check_free(self, found: Mapping[str, HostDevice]) -> None:
         """Raise `UnhealthyDeviceError` if a container has the hardware of one of these in another way."""
         is_shared = self.resource.overlap == "shared"
-        for one in found:
-            hold = self.context.ownership.conflict(self.resource_name, one, is_shared=is_shared)
+        for one in found.values():
+            hold = self.context.ownership.conflict(self.resource_name, one, found, is_shared=is_shared)
             if hold is not None:
                 raise UnhealthyDeviceError(f"held as {hold}", Device(one.name))
 
@@ -418,6 +469,46 @@ class ConfiguredPlugin(DevicePlugin):
         self.held.give(devices, {one.id: by_name[found_name(one.id, replicas)] for one in devices})
         found = {share.found.name: share.found for share in given.shares}
         ownership.note_given(self.resource_name, [(found[name], use) for name, use in by_name.items()])
+
+    async def prefer(
+        self, available: Sequence[Device], must_include: Sequence[Device], size: int, /
+    ) -> Sequence[Device]:
+        """Return the devices that go best together, as `prefer` of the file says.
+
+        With none of them the kubelet takes those that it would have taken unasked (manager.go
+        devicesToAllocate). It is asked whatever the file says: that it may ask is part of the registration,
+        which outlives every edit.
+        """
+        share = self.resource.share
+        if self.resource.prefer == "none" or (share.replicas == 1 and share.max_per_container == 1):
+            return ()
+        from devplug.daemon.preference import preferred
+
+        by_id = {device.id: device for device in (*must_include, *available)}
+        chosen = preferred(
+            self.resource.prefer,
+            [self._candidate(device.id, device.numa_nodes) for device in by_id.values()],
+            [device.id for device in must_include],
+            size,
+            all_devices=[
+                self._candidate(device_id, ())
+                for name in self.listing.known
+                for device_id in self.listing.ids_of(name)
+            ],
+            numa_distances=numa_distances(self.context.host),
+        )
+        return [by_id[device_id] for device_id in chosen]
+
+    def _candidate(self, device_id: str, numa_nodes: tuple[int, ...]) -> Candidate:
+        from devplug.daemon.preference import Candidate
+
+        name = found_name(device_id, self.resource.share.replicas)
+        known = self.listing.known.get(name)
+        if known is None:
+            return Candidate(device_id, name, numa_nodes)
+        found = known.found
+        nodes = numa_nodes or (() if found.numa_node is None else (found.numa_node,))
+        return Candidate(device_id, name, nodes, found.hardware, found.links)
 
     def _names(self, devices: Iterable[HasId]) -> list[str]:
         return sorted(self.listing.names_of(device.id for device in devices))

@@ -326,6 +326,7 @@ async def serve_config(
             async with pages_at(listen, probes.answer):
                 yield serving
         finally:
+            daemon.give_up_edits()
             # What is given out in the last calls has to be remembered, too.
             await serving.close()
             daemon.close()

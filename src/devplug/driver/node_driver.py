@@ -221,23 +221,23 @@ class NodeDriver:
         """Serve one more resource. `evicts`: a device that is Unhealthy ends the pods that use it."""
         name = resource.resource_name
         self._resources[name] = resource
-        if evicts:
-            self._evicting.add(name)
+        self.set_evicts(name, evicts=evicts)
         self._lists.expect(name, asyncio.get_running_loop().time())
         self._offers.notify()
 
-    def remove(self, resource_name: str, *, is_replaced: bool = False) -> None:
-        """Offer and prepare no devices of a resource any more; an unknown one is ignored.
+    def set_evicts(self, resource_name: str, *, evicts: bool) -> None:
+        """Note whether an Unhealthy device of a resource ends the pods that use it."""
+        if evicts and resource_name in self._resources:
+            self._evicting.add(resource_name)
+        else:
+            self._evicting.discard(resource_name)
+        self._offers.notify()
 
-        `is_replaced`: another resource of the name comes at once. Until its first list, if that comes in
-        time, the devices stay in slices and claims for them wait.
-        """
+    def remove(self, resource_name: str) -> None:
+        """Offer and prepare no devices of a resource any more; an unknown one is ignored."""
         self._resources.pop(resource_name, None)
         self._evicting.discard(resource_name)
-        if is_replaced and resource_name in self._lists.devices:
-            self._lists.expect(resource_name, asyncio.get_running_loop().time())
-        else:
-            self._lists.drop(resource_name)
+        self._lists.drop(resource_name)
         self._offers.notify()
 
     def offer(self, resource_name: str, devices: Collection[Device]) -> None:

@@ -111,11 +111,16 @@ class Decision(Struct, frozen=True):
             self.holds_of.setdefault(key, []).append((hold, use is not None and use.is_shared))
         return any(self.finders.get(key, frozenset()) - {hold.resource_name} for key in keys)
 
-    def conflict(self, resource_name: str, name: str, keys: Iterable[Key], *, is_shared: bool) -> Hold | None:
-        """Return another hold of the hardware with these keys; None if the device may be allocated."""
+    def conflict(
+        self, resource_name: str, names: Collection[str], keys: Iterable[Key], *, is_shared: bool
+    ) -> Hold | None:
+        """Return another hold of the hardware with these keys; None if the device may be allocated.
+
+        A hold of a device of the resource with one of these names is not another one.
+        """
         for key in keys:
             for hold, may_share in self.holds_of.get(key, ()):
-                is_own = (hold.resource_name, hold.name) == (resource_name, name)
+                is_own = hold.resource_name == resource_name and hold.name in names
                 if not is_own and not (may_share and is_shared):
                     return hold
         return None
@@ -249,7 +254,7 @@ def _withheld(
             keys, called = keys_of[name][one.name], renamed.get(one.name, one.name)
             if one.name in mine or (name, called) in held:
                 continue
-            if hold := decision.conflict(name, called, keys, is_shared=is_shared):
+            if hold := decision.conflict(name, (called,), keys, is_shared=is_shared):
                 mine[one.name] = Withheld(f"held as {hold}", hold.resource_name)
             elif owner := _owner(keys, owners, is_shared=is_shared):
                 mine[one.name] = Withheld(f"belongs to {owner}", owner)

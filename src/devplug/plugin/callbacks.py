@@ -16,14 +16,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
+from devplug.plugin.contract import offers, options_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from types import FrameType
+
+    from devplug.plugin.contract import DevicePlugin
 
 __all__ = [
     "DaemonThreads",
     "Hooks",
     "OnlyErrors",
+    "PluginCode",
     "author_line",
     "hanging_line",
     "is_cancelled",
@@ -230,6 +235,25 @@ class Hooks:
                     error.add_note(f"{_HANGS_AT}{_author_line(traceback.walk_stack(frame))}")
             raise
         return await result if inspect.isawaitable(result) else result
+
+
+class PluginCode:
+    """The code of one plugin with its threads; a replaced one lives until its last call has ended."""
+
+    def __init__(self, plugin: DevicePlugin) -> None:
+        self.plugin = plugin
+        self.options = options_of(plugin)
+        self.has_prepare = offers(plugin, "prepare")
+        self.hooks = Hooks(plugin.resource_name)
+        self.calls = 0
+        """The number of calls that it is answering."""
+
+    def longest_seconds(self) -> float:
+        """Return the longest deadline of its calls, in seconds."""
+        allocate_seconds = self.plugin.allocate_timeout_seconds
+        if not self.options.pre_start_required:
+            return allocate_seconds
+        return max(allocate_seconds, self.plugin.pre_start_timeout_seconds)
 
 
 # ── where it hangs ──

@@ -75,19 +75,26 @@ class ClaimedPlugin:
         evicts: bool = False,
     ) -> None:
         self.resource_name = str(plugin.resource_name)
-        self.node_owner = plugin.node_owner if isinstance(plugin, _WithNodes) else CdiOwner()
         self.registered_at: float | None = None
         """Since when the driver is registered, as a Unix time in seconds; None if it is not."""
         self._told: set[str] = set()
         """The annotations of which the log has said that they are left out."""
-        self._is_by_device = not offers(plugin, "allocate")
-        """Whether containers get each device's own nodes and nothing else, so that each has an entry."""
         self._plugin = plugin
         self._inventory = inventory
         self._driver = driver
         self._on_change = on_change
         self._service = PluginService(plugin, inventory, counters, on_change)
         driver.add(self, evicts=evicts)
+
+    @property
+    def node_owner(self) -> CdiOwner:
+        """The owner of the device nodes in containers."""
+        return self._plugin.node_owner if isinstance(self._plugin, _WithNodes) else CdiOwner()
+
+    @property
+    def _is_by_device(self) -> bool:
+        """Whether containers get each device's own nodes and nothing else, so that each has an entry."""
+        return not offers(self._plugin, "allocate")
 
     @property
     def is_registered(self) -> bool:
@@ -136,10 +143,26 @@ class ClaimedPlugin:
                     self._driver.offer(self.resource_name, tuple(self._inventory.snapshot.devices.values()))
                 following.cancel()
         finally:
-            # If nobody has: as its `devices` failed at first, and who was before it may come back.
-            self._driver.remove(self.resource_name, is_replaced=True)
+            self._driver.remove(self.resource_name)
             await self._service.drain()
             self._service.close()
+
+    async def succeed(self, plugin: DevicePlugin, listed: object, begin: Callable[[], None]) -> None:
+        """Serve the devices of another plugin from now on. `listed` is its first list.
+
+        `begin` is called in the turn of the loop in which both take effect.
+        """
+
+        def replace() -> None:
+            begin()
+            self._plugin = plugin
+
+        await self._service.succeed(plugin, listed, replace)
+
+    def replace(self, plugin: DevicePlugin) -> None:
+        """Serve the devices of another plugin from now on, if there was no list yet."""
+        self._plugin = plugin
+        self._service.replace(plugin)
 
     async def _follow_driver(self) -> None:
         while True:

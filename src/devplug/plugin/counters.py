@@ -1,6 +1,6 @@
 """The counters of each resource name since the process began. Pure.
 
-A program keeps them, and the last list, when the plugin that serves the name ends. Times are passed in.
+A program keeps them when the plugin that serves the name ends.
 """
 
 from __future__ import annotations
@@ -15,9 +15,7 @@ from devplug.metrics.families import ALLOCATE_BOUNDS_SECONDS, DISCOVERY_BOUNDS_S
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from devplug.plugin.snapshot import Past
-
-__all__ = ["FORMER_LIMIT", "REPLACED_WITHIN_SECONDS", "PluginCounters", "Records"]
+__all__ = ["FORMER_LIMIT", "CounterBook", "PluginCounters"]
 
 # ── counters ──
 
@@ -42,23 +40,16 @@ class PluginCounters(Struct):
 
 # ── what is remembered ──
 
-REPLACED_WITHIN_SECONDS: Final = 10.0
-"""How soon a plugin has to follow another one of its name for its devices to count as listed all the time."""
-
 FORMER_LIMIT: Final = 100
 """For how many resources that are no longer served the counts are kept, the latest ones: names may come and
 go for years."""
 
 
-class Records:
-    """The counters and last lists of all resources; lives as long as the program serves.
-
-    Times are seconds on one clock that never goes back.
-    """
+class CounterBook:
+    """The counters of all resources; lives as long as the program serves."""
 
     def __init__(self) -> None:
         self._counters: dict[str, PluginCounters] = {}
-        self._pasts: dict[str, tuple[float, Past]] = {}
 
     @property
     def counters(self) -> Mapping[str, PluginCounters]:
@@ -69,23 +60,12 @@ class Records:
         """Return the counts of a resource, which begin with 0 when it is first asked for."""
         return self._counters.setdefault(name, PluginCounters())
 
-    def leave(self, name: str, past: Past, now: float) -> None:
-        """Keep the last list of a plugin that has ended, for the next one of its name."""
-        recent = {one: (at, left) for one, (at, left) in self._pasts.items() if _is_recent(at, now)}
-        self._pasts = {**recent, name: (now, past)}
-        self._counters[name] = self._counters.pop(name, PluginCounters())  # the last one to be forgotten
-
-    def take(self, name: str, now: float) -> Past | None:
-        """Return the last list of the plugin before, once; None if none ended a moment ago."""
-        at, past = self._pasts.pop(name, (now, None))
-        return past if _is_recent(at, now) else None
+    def leave(self, name: str) -> None:
+        """Keep the counts of a resource that is not served any more: the last ones to be forgotten."""
+        self._counters[name] = self._counters.pop(name, PluginCounters())
 
     def forget_former(self, served: Collection[str]) -> None:
         """Forget the counts of all but the latest of those that are not served."""
         former = [name for name in self._counters if name not in served]
         for name in former[:-FORMER_LIMIT]:
             del self._counters[name]
-
-
-def _is_recent(at: float, now: float) -> bool:
-    return now - at <= REPLACED_WITHIN_SECONDS

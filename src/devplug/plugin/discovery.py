@@ -49,43 +49,66 @@ CLOSE_SECONDS: Final = 0.5
 _END = object()
 
 
+class _Lists:
+    """The lists of one plugin on their way to the inventory."""
+
+    def __init__(
+        self, inventory: Inventory, take_first: Callable[[object], Awaitable[None]] | None = None
+    ) -> None:
+        self.taken = 0
+        self._inventory = inventory
+        self._take_first = take_first or inventory.replace
+
+    async def take(self, listed: object) -> None:
+        """Pass one list on; raises `PluginError` for an invalid one."""
+        await (self._inventory.replace if self.taken else self._take_first)(listed)
+        self.taken += 1
+
+
 async def discover(
     plugin: DevicePlugin,
     inventory: Inventory,
     *,
+    take_first: Callable[[object], Awaitable[None]] | None = None,
+    may_fail: bool = False,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
 ) -> None:
     """Keep `inventory` up to date until cancelled, or return when `devices` returned its one and only list.
 
-    Raises `PluginError` if `devices` fails before its first list. Later the list stands, `devices` is called
-    again after 1 to 30 s, and after 30 s without a good list every device is Unhealthy and says why.
+    `take_first` takes the first list in place of `inventory`. Raises `PluginError` if `devices` fails before
+    its first list, unless it `may_fail`. Later the list stands, `devices` is called again after 1 to 30 s,
+    and after 30 s without a good list every device is Unhealthy and says why.
     """
     with DaemonThreads(1, f"devices-{plugin.resource_name}") as threads:
-        await _discover(plugin, inventory, threads, clock, sleep)
+        lists = _Lists(inventory, take_first)
+        await _discover(plugin, inventory, lists, threads, clock, sleep, may_fail=may_fail)
 
 
 async def _discover(
     plugin: DevicePlugin,
     inventory: Inventory,
+    lists: _Lists,
     threads: DaemonThreads,
     clock: Callable[[], float],
     sleep: Callable[[float], Awaitable[object]],
+    *,
+    may_fail: bool,
 ) -> None:
     failures = 1
     failing_since: float | None = None
     while True:
-        lists_before = inventory.lists_taken
+        lists_before = lists.taken
         try:
-            is_final = await _ask(plugin, inventory, threads)
+            is_final = await _ask(plugin, lists, threads)
         except Exception as error:
-            if not inventory.is_ready:
+            if not (lists.taken or may_fail):
                 if isinstance(error, PluginError):
                     raise
                 raise PluginError(f"{plugin.resource_name}: devices() failed: {error!r}") from error
             now = clock()
             inventory.note_failure(f"devices() fails: {one_line(repr(error), 100)}")
-            if failing_since is None or inventory.lists_taken > lists_before:
+            if failing_since is None or lists.taken > lists_before:
                 failing_since, failures = now, 1
             retry_seconds = backoff_seconds(failures, FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS)
             logger.warning(
@@ -98,18 +121,18 @@ async def _discover(
         else:
             if is_final:
                 return
-            if not inventory.is_ready:
+            if not (lists.taken or may_fail):
                 raise PluginError(f"{plugin.resource_name}: devices() ended without a list")
             failing_since, retry_seconds = None, FIRST_RETRY_SECONDS
         await sleep(retry_seconds * random.uniform(0.8, 1.2))  # noqa: S311 -- spreads load, no secret
         failures += 1
 
 
-async def _ask(plugin: DevicePlugin, inventory: Inventory, threads: DaemonThreads) -> bool:
+async def _ask(plugin: DevicePlugin, lists: _Lists, threads: DaemonThreads) -> bool:
     """Follow `devices` once; a cancellation stays one, even if the author's clean-up raises."""
     try:
         with OnlyErrors():
-            return await _follow(plugin, inventory, threads)
+            return await _follow(plugin, lists, threads)
     except Exception as error:
         if not is_cancelled():
             raise
@@ -118,7 +141,7 @@ async def _ask(plugin: DevicePlugin, inventory: Inventory, threads: DaemonThread
         raise asyncio.CancelledError from error
 
 
-async def _follow(plugin: DevicePlugin, inventory: Inventory, threads: DaemonThreads) -> bool:
+async def _follow(plugin: DevicePlugin, lists: _Lists, threads: DaemonThreads) -> bool:
     """Call `devices` once and take all its lists; return whether it was one list and not an iterator."""
     loop = asyncio.get_running_loop()
     if inspect.iscoroutinefunction(plugin.devices) or inspect.isasyncgenfunction(plugin.devices):
@@ -128,32 +151,32 @@ async def _follow(plugin: DevicePlugin, inventory: Inventory, threads: DaemonThr
     if inspect.isawaitable(given):
         given = await given
     if isinstance(given, AsyncIterable):
-        await _follow_async(aiter(given), inventory)
+        await _follow_async(aiter(given), lists)
     elif isinstance(given, Iterator):
-        await _follow_thread(given, inventory, threads)
+        await _follow_thread(given, lists, threads)
     else:
-        await inventory.replace(given)
+        await lists.take(given)
         return True
     return False
 
 
-async def _follow_async(lists: AsyncIterator[object], inventory: Inventory) -> None:
+async def _follow_async(given: AsyncIterator[object], lists: _Lists) -> None:
     try:
-        async for listed in lists:
-            await inventory.replace(listed)
+        async for listed in given:
+            await lists.take(listed)
     finally:
-        if inspect.isasyncgen(lists):
-            await lists.aclose()
+        if inspect.isasyncgen(given):
+            await given.aclose()
 
 
-async def _follow_thread(lists: Iterator[object], inventory: Inventory, threads: DaemonThreads) -> None:
+async def _follow_thread(given: Iterator[object], lists: _Lists, threads: DaemonThreads) -> None:
     loop = asyncio.get_running_loop()
     try:
-        while (listed := await loop.run_in_executor(threads, next, lists, _END)) is not _END:
-            await inventory.replace(listed)
+        while (listed := await loop.run_in_executor(threads, next, given, _END)) is not _END:
+            await lists.take(listed)
     finally:
-        if inspect.isgenerator(lists):
-            await within(CLOSE_SECONDS, loop.run_in_executor(threads, lists.close))
+        if inspect.isgenerator(given):
+            await within(CLOSE_SECONDS, loop.run_in_executor(threads, given.close))
 
 
 # ── for authors ──

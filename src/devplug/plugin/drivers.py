@@ -102,10 +102,15 @@ class Drivers:
         if name in self._drivers:
             self._drivers[name].note_undecided(resource_names)
 
-    def remove(self, resource_name: str, *, is_replaced: bool) -> None:
+    def remove(self, resource_name: str) -> None:
         """Take a resource from its driver, if it has one; see `NodeDriver.remove`."""
         for driver in self._drivers.values():
-            driver.remove(resource_name, is_replaced=is_replaced)
+            driver.remove(resource_name)
+
+    def set_evicts(self, resource_name: str, *, evicts: bool) -> None:
+        """Note for the resource's driver, if it has one, whether an Unhealthy device ends pods."""
+        for driver in self._drivers.values():
+            driver.set_evicts(resource_name, evicts=evicts)
 
     async def close(self) -> None:
         """Stop all drivers, which finish their work on claims."""

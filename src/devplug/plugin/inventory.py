@@ -9,13 +9,15 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from msgspec import Struct
+
 from devplug.devices import HealthState
 from devplug.errors import UnhealthyDeviceError, UnknownDeviceError, one_line
-from devplug.linux.notifier import Notifier
+from devplug.linux.notifier import Notifier, within
 from devplug.pace import Pace
 from devplug.plugin.counters import PluginCounters
 from devplug.plugin.device_log import Flaps, lines_of
-from devplug.plugin.snapshot import GONE, Past, Snapshot, checked_list, difference, next_snapshot, whole
+from devplug.plugin.snapshot import GONE, Snapshot, checked_list, difference, next_snapshot, whole
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -23,10 +25,11 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from devplug.devices import Device
+    from devplug.plugin.callbacks import PluginCode
     from devplug.plugin.device_log import Line
     from devplug.plugin.snapshot import Slices
 
-__all__ = ["Inventory", "in_turns"]
+__all__ = ["Inventory", "Leaving", "in_turns"]
 
 logger = logging.getLogger(__name__)
 
@@ -66,14 +69,54 @@ class _HandingOut:
             await self._keep_back(self._ids)
 
 
+class Leaving(Struct, frozen=True):
+    """A device that was healthy until a plugin was replaced, and that the kubelet may have chosen by then."""
+
+    device: Device
+    former: PluginCode
+    """The plugin before, which answers for the device."""
+    until: float
+    """When no Allocate for it is on its way any more."""
+
+
+class _Succession(Struct, frozen=True):
+    """The first list of a plugin that takes another one's place."""
+
+    listed: tuple[Device, ...]
+    begin: Callable[[], None]
+    former: PluginCode
+    until: float | None
+    """Until when devices of the list before are allocated; None if they are not."""
+
+    def chosen(self, before: Snapshot) -> frozenset[str]:
+        """Return the IDs that the kubelet may have chosen by now."""
+        if self.until is None:
+            return frozenset()
+        healthy = (id_ for id_, one in before.devices.items() if one.health.state is HealthState.HEALTHY)
+        return frozenset(healthy)
+
+    def leaving(
+        self, leaving: Mapping[str, Leaving], before: Snapshot, after: Snapshot
+    ) -> Mapping[str, Leaving]:
+        """Return what may be allocated by a plugin before; `leaving` is what it was until now."""
+        if self.until is not None:
+            devices = before.devices
+            chosen = {id_: Leaving(devices[id_], self.former, self.until) for id_ in self.chosen(before)}
+            leaving = {**leaving, **chosen}
+        return {
+            id_: one
+            for id_, one in leaving.items()
+            if id_ in after.devices and after.devices[id_].health.state is not HealthState.HEALTHY
+        }
+
+
 class Inventory:
     """A plugin's devices; lives as long as the plugin is served, on one event loop.
 
     `snapshot` is always the latest state. `version` grows with each change of it, and with `repeats`, which
-    counts how often the same list had to be sent again; `lists_taken` counts the author's lists, equal ones
-    too. `on_change` is called after each change of a public attribute. `held_ids` returns the IDs that are
-    held, and is called at each change of the list; without it, a device that was given out is held for ever.
-    `past` is what the resource listed a moment ago, when another plugin served it.
+    counts how often the same list had to be sent again. `on_change` is called after each change of a public
+    attribute. `held_ids` returns the IDs that are held, and is called at each change of the list; without it,
+    a device that was given out is held for ever.
     """
 
     def __init__(
@@ -83,7 +126,6 @@ class Inventory:
         on_change: Callable[[], None] = lambda: None,
         *,
         held_ids: Callable[[], AbstractSet[str]] | None = None,
-        past: Past | None = None,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self.resource_name = resource_name
@@ -93,13 +135,14 @@ class Inventory:
         """Why `devices` fails at the moment; None if it does not."""
         self._counters = counters or PluginCounters()
         self._on_change = on_change
-        self._past = past or Past()
         self._wall_clock = wall_clock
         self.snapshot = Snapshot()
         self.version = 0
         self.repeats = 0
-        self.lists_taken = 0
         self._listed: tuple[Device, ...] = ()
+        self.leaving: Mapping[str, Leaving] = {}
+        """Devices that were healthy until a plugin was replaced a moment ago, by ID."""
+        self._has_leaving = asyncio.Event()
         self._held_ids = held_ids
         self._given: set[str] = set()
         """The IDs that were given out, if there is no `held_ids`."""
@@ -127,21 +170,38 @@ class Inventory:
         """Whether there was a first list."""
         return self.version > 0
 
-    @property
-    def past(self) -> Past:
-        """The last list, for the next inventory of this resource."""
-        return Past(self.snapshot, self.since) if self.is_ready else self._past
-
     async def replace(self, listed: object) -> None:
         """Replace the list by an author's; raises `PluginError`, changing nothing, for an invalid one."""
-        self._listed = await in_turns(checked_list(listed))
-        self.lists_taken += 1
-        self._marked.clear()
-        has_recovered, self._failing, self.failure = self.failure is not None, None, None
+        has_recovered = self._take(await in_turns(checked_list(listed)))
         await self._update()
         if has_recovered:
-            logger.info("devices() works again", extra={"resource_name": self.resource_name})
-            self._on_change()
+            self._note_recovery()
+
+    async def succeed(
+        self, listed: object, begin: Callable[[], None], former: PluginCode, *, leaving_seconds: float = 0
+    ) -> None:
+        """Replace the list by the first one of a plugin that takes another one's place.
+
+        `begin` is called in the turn of the loop in which the list takes effect, and nothing changes if it
+        raises. Devices that are healthy no more with that, or not listed, stay in `leaving` for so long, with
+        `former`, which answers for them. Raises `PluginError`, changing nothing, for an invalid list.
+        """
+        checked = await in_turns(checked_list(listed))
+        async with self._updating:
+            until = asyncio.get_running_loop().time() + leaving_seconds
+            await self._take_next(_Succession(checked, begin, former, until if leaving_seconds else None))
+        self._has_leaving.set()
+
+    def _take(self, listed: tuple[Device, ...]) -> bool:
+        """Take an author's list; return whether `devices` has failed until now."""
+        has_recovered, self._failing, self.failure = self.failure is not None, None, None
+        self._listed = listed
+        self._marked.clear()
+        return has_recovered
+
+    def _note_recovery(self) -> None:
+        logger.info("devices() works again", extra={"resource_name": self.resource_name})
+        self._on_change()
 
     async def mark_unhealthy(self, ids: Iterable[str], reason: str) -> None:
         """Mark devices unhealthy until the next list; unknown IDs are ignored."""
@@ -220,13 +280,20 @@ class Inventory:
 
         One that is unhealthy may be tolerated; not one that has left the list.
         """
-        found = self.find(device_ids)
+        found = [left.device if (left := self.left(one.id)) else one for one in self.find(device_ids)]
         for device in found:
             is_healthy = device.health.state is HealthState.HEALTHY
             may_be_sick = is_tolerated is not None and device.health != GONE and is_tolerated(device)
             if not (is_healthy or may_be_sick):
                 raise UnhealthyDeviceError(device.health.reason, device)
         return found
+
+    def left(self, device_id: str) -> Leaving | None:
+        """Return what was healthy until a plugin was replaced a moment ago, if this device was."""
+        device = self.snapshot.devices.get(device_id)
+        if device is None or device.health.state is HealthState.HEALTHY:
+            return None
+        return self.leaving.get(device_id)
 
     async def changed_since(self, version: float, is_over: Callable[[], bool] = lambda: False) -> bool:
         """Wait until there is a snapshot newer than `version`; False if the inventory was closed instead.
@@ -263,24 +330,33 @@ class Inventory:
                 await self._take_next()
                 self._done = done
 
-    async def _take_next(self) -> None:
+    async def _take_next(self, succession: _Succession | None = None) -> None:
         """Take the next snapshot, if it differs. With many devices other tasks run meanwhile."""
         tries = 0
         while True:
             run = in_turns if tries < TRIES_IN_TURNS else _at_once
-            past, held = self.past, self.held_ids()
-            marked, listed = dict(self._marked), self._listed
-            looking = next_snapshot(self.snapshot, listed, held=held, marked=marked, failing=self._failing)
+            held, before = self.held_ids(), self.snapshot
+            kept = held | self.leaving.keys()
+            if succession is None:
+                listed, marked, failing = self._listed, dict(self._marked), self._failing
+            else:
+                listed, marked, failing = succession.listed, {}, None
+                kept |= succession.chosen(before)
+            looking = next_snapshot(before, listed, held=kept, marked=marked, failing=failing)
             fresh = await run(looking)
-            other = await run(difference(past.snapshot, fresh, past.since, self._wall_clock()))
+            other = await run(difference(before, fresh, self.since, self._wall_clock()))
             # What was asked for meanwhile must not leave.
             late = self.held_ids() - held
-            if all(id_ in fresh.devices or id_ not in self.snapshot.devices for id_ in late):
+            if all(id_ in fresh.devices or id_ not in before.devices for id_ in late):
                 break
             tries += 1
+        if succession is not None:
+            succession.begin()
+            if self._take(succession.listed):
+                self._note_recovery()
+            self.leaving = succession.leaving(self.leaving, before, fresh)
         if not other.is_any and self.version:
             return
-        self._past = Past()
         self.snapshot, self.since = fresh, other.since
         self._unlogged += other.is_visible
         for state, count in other.transitions.items():
@@ -289,6 +365,17 @@ class Inventory:
         self._log_soon()
         self._on_change()
         self.wake()
+
+    async def drop_leaving(self) -> None:
+        """Let each device of `leaving` leave the list at its time, until cancelled."""
+        clock = asyncio.get_running_loop().time
+        while True:
+            self._has_leaving.clear()
+            first = min((one.until for one in self.leaving.values()), default=None)
+            if await within(None if first is None else first - clock(), self._has_leaving.wait()):
+                continue
+            self.leaving = {id_: one for id_, one in self.leaving.items() if one.until > clock()}
+            await self._update()
 
     def _log_soon(self) -> None:
         """Log a change at once, or soon together with others if they come too fast."""

@@ -39,6 +39,10 @@ BIND_RETRY_SECONDS: Final = 1.0
 CLOSE_SECONDS: Final = 0.5
 """How long open streams may take to end at the close, after all calls."""
 
+LEAVING_SECONDS: Final = 2.0
+"""How long a device that only a replaced plugin has listed is still allocated: a kubelet that has chosen it
+may ask for a preference first, which takes a second at most, and only then calls Allocate."""
+
 _CANNOT_LOCK: Final = "cannot lock the resource in the plugin folder"
 _CANNOT_BIND: Final = "cannot make a socket in the plugin folder"
 
@@ -60,7 +64,6 @@ class Lifecycle:
         environment: PluginEnvironment,
         on_change: Callable[[], None],
     ) -> None:
-        self._plugin = plugin
         self._inventory = inventory
         self._counters = counters
         self._environment = environment
@@ -92,7 +95,7 @@ class Lifecycle:
 
     def _new_path(self) -> Path:
         environment = self._environment
-        return environment.folder / environment.name_socket(self._plugin.resource_name)
+        return environment.folder / environment.name_socket(self._inventory.resource_name)
 
     def _new_listener(self, path: Path) -> Listener:
         bindings = (*self._service.bindings(), *self._registrar.bindings())
@@ -104,7 +107,7 @@ class Lifecycle:
             from devplug.plugin.watcher_registrar import WatcherRegistrar  # most never need its messages
 
             way = WatcherRegistrar
-        common = self._plugin, self._inventory, self._service, self._counters, self._environment
+        common = self._inventory, self._service, self._counters, self._environment
         return way(*common, socket_name, self._wake.set, self._registrar_changed)
 
     def described(self, devices: tuple[DeviceStatus, ...]) -> tuple[DeviceStatus, ...]:
@@ -153,6 +156,7 @@ class Lifecycle:
         try:
             async with self._environment.watching() as watcher, asyncio.TaskGroup() as group:
                 group.create_task(self._wake_at_first_list())
+                group.create_task(self._inventory.drop_leaving())
                 with watcher.subscribe(self._wake.set) as subscription:
                     while True:
                         self._wake.clear()
@@ -160,7 +164,7 @@ class Lifecycle:
                         if self._registrar.state.is_settled:
                             await self._listener.tidy()
                         self._review()
-                        if self.guard.take_renewal():
+                        if self.guard.take_renewal() or self._has_other_options():
                             self._service.streams.end()
                         step, look_again_seconds = self._registrar.next_step(self._look())
                         if step is Step.WAIT:
@@ -173,6 +177,30 @@ class Lifecycle:
                             await self._act(step)
         finally:
             await self._close()
+
+    async def succeed(self, plugin: DevicePlugin, listed: object, begin: Callable[[], None]) -> None:
+        """Serve another plugin at the same socket from now on. `listed` is its first list.
+
+        `begin` is called in the turn of the loop in which both take effect.
+        """
+        await self._service.succeed(plugin, listed, begin, leaving_seconds=LEAVING_SECONDS)
+        self._wake.set()
+
+    def replace(self, plugin: DevicePlugin) -> None:
+        """Serve another plugin from now on, if there was no list yet."""
+        self._service.replace(plugin)
+
+    def _has_other_options(self) -> bool:
+        """Whether the kubelet has to be given other options, for which it takes a new registration."""
+        streams = self._service.streams
+        is_ended = streams.ended == streams.opened
+        if is_ended or not (self.is_registered and self._service.has_other_options):
+            return False
+        logger.info(
+            "the new plugin offers other calls (prefer, pre_start) than before; it is registered again",
+            extra={"resource_name": self._service.resource_name},
+        )
+        return True
 
     def _look(self) -> RegistrationFacts:
         return RegistrationFacts(
@@ -239,15 +267,15 @@ class Lifecycle:
         self._environment.unsay(_CANNOT_LOCK)
         if holder is None:
             self._obstruct("")
-            name, sockets = self._plugin.resource_name, self._environment.sockets
+            name, sockets = self._inventory.resource_name, self._environment.sockets
             if removed := remove_stale_sockets(folder, name, sockets):
                 logger.info("removed the sockets of processes that have ended", extra={"sockets": removed})
         else:
             self._lock_not_before = now + LOCK_RETRY_SECONDS
             self._obstruct(f"it is served by {holder} on this node")
             self._environment.say_once(
-                f"{self._plugin.resource_name} is served by {holder} on this node; waiting until it ends",
-                resource_name=self._plugin.resource_name,
+                f"{self._inventory.resource_name} is served by {holder} on this node; waiting until it ends",
+                resource_name=self._inventory.resource_name,
             )
             if self._listener.is_bound() or self._service.streams.open:
                 # Somebody removed our lock, and another was quicker. The kubelet believes both streams.
@@ -271,7 +299,7 @@ class Lifecycle:
         if was_lost:
             logger.info(
                 "the plugin's socket was removed; it was made again",
-                extra={"resource_name": self._plugin.resource_name},
+                extra={"resource_name": self._inventory.resource_name},
             )
         self._has_been_bound, self._is_moving = True, False
 

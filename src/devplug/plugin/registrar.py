@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from devplug.errors import RemoteError
 from devplug.kubelet_dir import KUBELET_SOCKET
 from devplug.logs import AUDIT
-from devplug.plugin.contract import options_of
 from devplug.plugin.socket_registration import SocketRegistration
 from devplug.wire.deviceplugin import DEVICE_PLUGIN_VERSION, REGISTER
 from devplug.wire.values import RegisterRequest
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from devplug.plugin.contract import DevicePlugin
     from devplug.plugin.counters import PluginCounters
     from devplug.plugin.environment import PluginEnvironment
     from devplug.plugin.inventory import Inventory
@@ -57,7 +55,6 @@ class Registrar:
 
     def __init__(
         self,
-        plugin: DevicePlugin,
         inventory: Inventory,
         service: PluginService,
         counters: PluginCounters,
@@ -68,7 +65,6 @@ class Registrar:
     ) -> None:
         self.refusal = ""
         """Why the last attempt to register failed; empty if it succeeded, or if there was none."""
-        self._plugin = plugin
         self._inventory = inventory
         self._service = service
         self._counters = counters
@@ -109,7 +105,8 @@ class Registrar:
         self._follow_stream()
         if was_listened and not self.state.is_listened:
             logger.info(
-                "the kubelet's ListAndWatch stream ended", extra={"resource_name": self._plugin.resource_name}
+                "the kubelet's ListAndWatch stream ended",
+                extra={"resource_name": self._service.resource_name},
             )
         self._changed()
 
@@ -126,7 +123,7 @@ class Registrar:
         audit.info(
             "registered with the kubelet",
             extra={
-                "resource_name": self._plugin.resource_name,
+                "resource_name": self._service.resource_name,
                 "devices": len(self._inventory.snapshot.devices),
                 "milliseconds": round(1000 * seconds, 1),
             },
@@ -135,7 +132,7 @@ class Registrar:
     def _log_refused(self, reason: str) -> None:
         audit.warning(
             "the kubelet refused the registration",
-            extra={"resource_name": self._plugin.resource_name, "reason": reason},
+            extra={"resource_name": self._service.resource_name, "reason": reason},
         )
 
 
@@ -195,7 +192,7 @@ class SocketRegistrar(Registrar):
     async def _register(self, look: Callable[[], RegistrationFacts]) -> None:
         started = now()
         request = RegisterRequest(
-            DEVICE_PLUGIN_VERSION, self._socket_name, self._plugin.resource_name, options_of(self._plugin)
+            DEVICE_PLUGIN_VERSION, self._socket_name, self._service.resource_name, self._service.announce()
         )
         sockets = self._environment.sockets
         failure: RemoteError | None = None
@@ -239,7 +236,7 @@ class SocketRegistrar(Registrar):
         self._counters.registrations.add("unreachable")
         logger.info(
             "a kubelet made a new kubelet.sock; the registration at the old one was cancelled",
-            extra={"resource_name": self._plugin.resource_name},
+            extra={"resource_name": self._service.resource_name},
         )
 
     def _note_failure(self, kubelet: SocketIdentity | None, failure: RemoteError) -> None:

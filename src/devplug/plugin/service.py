@@ -27,8 +27,8 @@ from devplug.errors import (
 )
 from devplug.linux.notifier import within
 from devplug.logs import AUDIT
-from devplug.plugin.callbacks import Hooks, hanging_line
-from devplug.plugin.contract import offers, options_of
+from devplug.plugin.callbacks import PluginCode, hanging_line
+from devplug.plugin.contract import offers
 from devplug.plugin.list_streams import ListStreams
 from devplug.plugin.takeover import KEPT_TIMES
 from devplug.wire import deviceplugin
@@ -102,8 +102,9 @@ _ADVICE: Final = "delete and recreate the pod to get another device"
 
 
 class PluginService:
-    """The gRPC service of one plugin for the kubelet's calls; lives as long as the plugin is served.
+    """The gRPC service of one resource for the kubelet's calls; lives as long as the resource is served.
 
+    Another plugin may take the place of the first one: each call ends with the plugin with which it began.
     `on_stream` is called whenever a ListAndWatch stream opens or ends, or `fault` changes. Calls are counted
     in `counters`.
     """
@@ -120,23 +121,76 @@ class PluginService:
         """How often GetDevicePluginOptions was answered."""
         self.strange_calls: tuple[float, ...] = ()
         """When a kubelet last asked for devices that were never listed here: the last few times."""
-        self._plugin = plugin
+        self.announced: PluginOptions | None = None
+        """The options that the kubelet got last; None before the first registration."""
+        self._code = PluginCode(plugin)
+        self._replaced: list[PluginCode] = []
+        """The plugins before, as long as they are answering calls."""
         self._inventory = inventory
         self._counters = counters
         self._on_stream = on_stream
-        self._options = options_of(plugin)
-        self._has_prepare = offers(plugin, "prepare")
         self._calls = 0
         self._ended_at = -math.inf
         self._idle = asyncio.Event()
         self._idle.set()
-        self._hooks = Hooks(plugin.resource_name)
         self._reported_fault = ""
 
     @property
     def fault(self) -> str:
         """What keeps calls from being answered, such as code that hangs; empty if nothing does."""
-        return self._hooks.fault
+        return self._code.hooks.fault
+
+    @property
+    def resource_name(self) -> str:
+        """The resource's name."""
+        return self._inventory.resource_name
+
+    @property
+    def has_other_options(self) -> bool:
+        """Whether the options that the kubelet knows differ from those of the present plugin."""
+        return self.announced is not None and self.announced != self._code.options
+
+    def announce(self) -> PluginOptions:
+        """Return the options for the kubelet."""
+        self.announced = self._code.options
+        return self.announced
+
+    async def succeed(
+        self,
+        plugin: DevicePlugin,
+        listed: object,
+        begin: Callable[[], None],
+        *,
+        leaving_seconds: float = 0,
+    ) -> None:
+        """Let another plugin answer from now on. `listed` is its first list; see `Inventory.succeed`."""
+
+        def replace() -> None:
+            begin()
+            self.replace(plugin)
+
+        await self._inventory.succeed(listed, replace, self._code, leaving_seconds=leaving_seconds)
+        self._close_replaced()
+
+    def replace(self, plugin: DevicePlugin) -> None:
+        """Have another plugin answer each call that begins from now on."""
+        self._replaced.append(self._code)
+        self._code = PluginCode(plugin)
+
+    def _close_replaced(self) -> None:
+        """End the threads of replaced plugins that answer no call any more."""
+        leaving = {id(one.former) for one in self._inventory.leaving.values()}
+        for code in [one for one in self._replaced if not one.calls and id(one) not in leaving]:
+            self._replaced.remove(code)
+            code.hooks.close()
+
+    def _code_for(self, containers: Iterable[Sequence[str]]) -> PluginCode:
+        """Return the code that answers for these devices: the code before, if one has left with that."""
+        if self._inventory.leaving:
+            for id_ in chain.from_iterable(containers):
+                if left := self._inventory.left(id_):
+                    return left.former
+        return self._code
 
     @property
     def calls_in_flight(self) -> int:
@@ -159,15 +213,9 @@ class PluginService:
         In this order: with the stream the kubelet closes the connection, and the calls on it are lost
         (client.go). Calls that come meanwhile are answered, within the longest deadline.
         """
-        await within(self._longest_seconds(), self._quiet())
+        longest_seconds = max(one.longest_seconds() for one in (self._code, *self._replaced))
+        await within(longest_seconds, self._quiet())
         await self._inventory.close()
-
-    def _longest_seconds(self) -> float:
-        """Return the longest deadline of this plugin's calls, in seconds."""
-        allocate_seconds = self._plugin.allocate_timeout_seconds
-        if not self._options.pre_start_required:
-            return allocate_seconds
-        return max(allocate_seconds, self._plugin.pre_start_timeout_seconds)
 
     async def _quiet(self) -> None:
         """Wait until no call is in flight, and the last answer had the time to reach the kubelet.
@@ -183,13 +231,14 @@ class PluginService:
             await asyncio.sleep(wait_seconds)
 
     def close(self) -> None:
-        """End the threads of the plugin's code."""
-        self._hooks.close()
+        """End the threads of the plugins' code."""
+        for code in (self._code, *self._replaced):
+            code.hooks.close()
 
     async def options(self, _: None) -> PluginOptions:
         """Answer GetDevicePluginOptions: a constant, so that nothing can delay a registration."""
         self.options_answered += 1
-        return self._options
+        return self.announce()
 
     async def allocate(
         self,
@@ -204,13 +253,14 @@ class PluginService:
         """
         started = time.monotonic()
         facts: dict[str, object] = {
-            "resource_name": self._plugin.resource_name,
+            "resource_name": self.resource_name,
             "device_ids": [list(ids) for ids in containers],
         }
-        seconds = self._plugin.allocate_timeout_seconds
-        work = self._allocated(containers, tolerated, first_indexes)
+        code = self._code_for(containers)
+        seconds = code.plugin.allocate_timeout_seconds
+        work = self._allocated(code, containers, tolerated, first_indexes)
         try:
-            responses = await self._answered("allocate", seconds, work)
+            responses = await self._answered(code, "allocate", seconds, work)
         except AllocationError as error:
             self._counters.allocations.add(outcome_of(error))
             self._counters.allocate_seconds.observe(time.monotonic() - started)
@@ -233,10 +283,15 @@ class PluginService:
         An error here would leak the kubelet's reservations (kubernetes/kubernetes#130145), so only a request
         that no kubelet sends gets one.
         """
-        return await self._answered("prefer", None, self._preferred(requests))
+        code = self._code
+        return await self._answered(code, "prefer", None, self._preferred(code, requests))
 
-    async def _preferred(self, requests: Sequence[PreferenceRequest]) -> list[tuple[str, ...]]:
-        if not self._options.preferred_allocation_available:
+    async def _preferred(
+        self, code: PluginCode, requests: Sequence[PreferenceRequest]
+    ) -> list[tuple[str, ...]]:
+        if not code.options.preferred_allocation_available:
+            if self.announced and self.announced.preferred_allocation_available:
+                return [() for _ in requests]  # it was announced by a plugin before; the kubelet chooses
             raise NotOfferedError("this plugin does not announce preferred allocation")
         _check_preferences(requests)
         for number, request in enumerate(requests):
@@ -246,20 +301,23 @@ class PluginService:
                 raise InvalidRequestError(
                     f"container {number} must include {quoted(min(strangers))}, which is not available",
                 )
-        return [await self._prefer_one(request) for request in requests]
+        return [await self._prefer_one(code, request) for request in requests]
 
     async def pre_start(self, device_ids: tuple[str, ...]) -> None:
         """Answer PreStartContainer; a refusal keeps the container waiting, and the kubelet tries again."""
-        seconds = self._plugin.pre_start_timeout_seconds
+        code = self._code_for([device_ids])
+        seconds = code.plugin.pre_start_timeout_seconds
         try:
-            await self._answered("pre-start", seconds, self._pre_started(device_ids))
+            await self._answered(code, "pre-start", seconds, self._pre_started(code, device_ids))
         except AllocationError as error:
             self._counters.pre_starts.add(outcome_of(error))
             raise
         self._counters.pre_starts.add("finished")
 
-    async def _pre_started(self, device_ids: tuple[str, ...]) -> None:
-        if not self._options.pre_start_required:
+    async def _pre_started(self, code: PluginCode, device_ids: tuple[str, ...]) -> None:
+        if not code.options.pre_start_required:
+            if self.announced and self.announced.pre_start_required:
+                return  # it was announced by a plugin before
             raise NotOfferedError("this plugin does not announce a pre-start call")
         if not device_ids:
             raise InvalidRequestError("the request names no devices")
@@ -267,7 +325,7 @@ class PluginService:
         await self._inventory.changed_since(0)
         devices = self._inventory.find(device_ids)
         try:
-            await self._hooks.call_beside(self._plugin.pre_start, devices)
+            await code.hooks.call_beside(code.plugin.pre_start, devices)
         except UnhealthyDeviceError as error:
             await self._mark(error)
             raise
@@ -277,26 +335,29 @@ class PluginService:
 
         Raises `AllocationError`, also where one is unhealthy.
         """
-        seconds = self._plugin.allocate_timeout_seconds
-        return await self._answered("allocate", seconds, self._allocated_again(device_ids))
+        code = self._code
+        seconds = code.plugin.allocate_timeout_seconds
+        return await self._answered(code, "allocate", seconds, self._allocated_again(code, device_ids))
 
     async def release(self, device_ids: Sequence[str]) -> None:
         """Have the plugin's `release` clean up devices that no claim uses any more.
 
         Raises `AllocationError` if it fails, for the caller to try again.
         """
-        if offers(self._plugin, "release"):
-            seconds = self._plugin.allocate_timeout_seconds
-            await self._answered("release", seconds, self._released(device_ids))
+        code = self._code
+        if offers(code.plugin, "release"):
+            seconds = code.plugin.allocate_timeout_seconds
+            await self._answered(code, "release", seconds, self._released(code, device_ids))
 
-    async def _released(self, device_ids: Sequence[str]) -> None:
+    async def _released(self, code: PluginCode, device_ids: Sequence[str]) -> None:
         listed = self._inventory.snapshot.devices
         devices = [listed.get(id_) or Device(id_) for id_ in device_ids]
-        async with self._hooks.turn:
-            await self._hooks.call(self._plugin.release, devices)
+        async with code.hooks.turn:
+            await code.hooks.call(code.plugin.release, devices)
 
     async def _allocated(
         self,
+        code: PluginCode,
         containers: Sequence[tuple[str, ...]],
         tolerated: Sequence[Callable[[Device], bool]],
         first_indexes: Sequence[int],
@@ -304,30 +365,30 @@ class PluginService:
         check_containers(containers)
         await self._inventory.changed_since(0)
         try:
-            async with self._hooks.turn:
+            async with code.hooks.turn:
                 asked = [*map(self._inventory.find_healthy, containers, tolerated or repeat(None))]
                 devices = [device for some in asked for device in some]
                 async with self._inventory.handing_out(devices):
                     await self.streams.until_known([device.id for device in devices])
                     more = [(first,) for first in first_indexes] or repeat(())
                     return [
-                        await self._allocate_one(some, *besides, is_first=self._has_prepare)
+                        await self._allocate_one(code, some, *besides, is_first=code.has_prepare)
                         for some, besides in zip(asked, more, strict=False)
                     ]
         except UnhealthyDeviceError as error:
             raise UnhealthyDeviceError(error.reason, *error.devices, advice=_ADVICE) from error
 
-    async def _allocated_again(self, device_ids: Sequence[str]) -> ContainerResponse:
-        async with self._hooks.turn:
-            return await self._allocate_one(self._inventory.find_healthy(device_ids), is_first=False)
+    async def _allocated_again(self, code: PluginCode, device_ids: Sequence[str]) -> ContainerResponse:
+        async with code.hooks.turn:
+            return await self._allocate_one(code, self._inventory.find_healthy(device_ids), is_first=False)
 
     async def _allocate_one(
-        self, devices: Sequence[Device], *besides: int, is_first: bool
+        self, code: PluginCode, devices: Sequence[Device], *besides: int, is_first: bool
     ) -> ContainerResponse:
         try:
             if is_first:
-                await self._hooks.call(self._plugin.prepare, devices)
-            response = await self._hooks.call(self._plugin.allocate, devices, *besides)
+                await code.hooks.call(code.plugin.prepare, devices)
+            response = await code.hooks.call(code.plugin.allocate, devices, *besides)
         except UnhealthyDeviceError as error:
             await self._mark(error)
             raise
@@ -339,16 +400,16 @@ class PluginService:
         """Mark the devices unhealthy that user code reports as unhealthy."""
         await self._inventory.mark_unhealthy((device.id for device in error.devices), error.reason)
 
-    async def _prefer_one(self, request: PreferenceRequest) -> tuple[str, ...]:
+    async def _prefer_one(self, code: PluginCode, request: PreferenceRequest) -> tuple[str, ...]:
         devices = self._inventory.snapshot.devices
         available = [devices[id_] for id_ in sorted(set(request.available)) if id_ in devices]
         must_include = [devices[id_] for id_ in sorted(set(request.must_include)) if id_ in devices]
         if not 0 < request.size <= len(available) or len(must_include) > request.size:
             return ()
         try:
-            async with asyncio.timeout(PREFER_TIMEOUT_SECONDS), self._hooks.turn:
-                ranked = await self._hooks.call_for_list(
-                    self._plugin.prefer,
+            async with asyncio.timeout(PREFER_TIMEOUT_SECONDS), code.hooks.turn:
+                ranked = await code.hooks.call_for_list(
+                    code.plugin.prefer,
                     available,
                     must_include,
                     request.size,
@@ -360,15 +421,18 @@ class PluginService:
                 self._log_hanging("prefer", error)
             logger.exception(
                 "prefer() failed; the kubelet chooses the devices",
-                extra={"resource_name": self._plugin.resource_name},
+                extra={"resource_name": self.resource_name},
             )
             return ()
         self._counters.preferences.add("ranked")
         return chosen
 
-    async def _answered(self, call: str, seconds: float | None, work: Awaitable[Result]) -> Result:
+    async def _answered(
+        self, code: PluginCode, call: str, seconds: float | None, work: Awaitable[Result]
+    ) -> Result:
         """Return what one call's work returns in time; raises an `AllocationError` that names the call."""
         deadline = asyncio.timeout(seconds)
+        code.calls += 1
         self._calls += 1
         self._idle.clear()
         try:
@@ -386,14 +450,17 @@ class PluginService:
             logger.exception(
                 "the plugin's code raised an error in a call",
                 extra={
-                    "resource_name": self._plugin.resource_name,
+                    "resource_name": self.resource_name,
                     "call": call,
                     "incident": incident.incident,
                 },
             )
             raise _named(call, incident) from error
         finally:
+            code.calls -= 1
             self._calls -= 1
+            if code is not self._code:
+                self._close_replaced()
             self._ended_at = asyncio.get_running_loop().time()
             if not self._calls:
                 self._idle.set()
@@ -406,7 +473,7 @@ class PluginService:
         if line := hanging_line(error):
             logger.warning(
                 "the plugin's code hangs in a call",
-                extra={"resource_name": self._plugin.resource_name, "call": call, "line": line},
+                extra={"resource_name": self.resource_name, "call": call, "line": line},
             )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections import Counter
 from contextlib import asynccontextmanager
 from functools import cached_property, partial
@@ -18,7 +17,7 @@ from devplug.linux.signals import stop_signals
 from devplug.logs import show_logs
 from devplug.plugin.callbacks import DaemonThreads, author_line
 from devplug.plugin.contract import plugin_faults
-from devplug.plugin.counters import Records
+from devplug.plugin.counters import CounterBook
 from devplug.plugin.discovery import discover
 from devplug.plugin.drivers import Drivers
 from devplug.plugin.environment import environment_at
@@ -50,14 +49,36 @@ __all__ = ["Serving", "probes_of", "run", "serve", "served"]
 
 LISTEN_VARIABLE: Final = "DEVPLUG_LISTEN"
 
+FIRST_LIST_SECONDS: Final = 30.0
+"""How long a plugin that is to take another one's place may take for its first list."""
+
 _DEFAULT_THREADS: Final = 16
 
 
-class _Served(Struct, frozen=True):
+class _Served(Struct):
+    """One served resource; lives until it is removed, with one plugin after the other."""
+
     plugin: DevicePlugin
     inventory: Inventory
     lifecycle: Lifecycle | ClaimedPlugin
     task: asyncio.Task[None]
+    discovery: asyncio.Task[None] | None = None
+    """What follows the devices of `plugin`; None before the first turn of the loop."""
+    successor: asyncio.Future[None] | None = None
+    """Done once the plugin that waits for its first list is in effect, or has failed; None if none waits."""
+
+    def give_up_successor(self, why: str) -> None:
+        """Have the plugin that waits for its first list never take effect."""
+        if self.successor is not None and not self.successor.done():
+            self.successor.set_exception(PluginError(f"{self.plugin.resource_name}: {why}"))
+
+    def cancel(self) -> tuple[asyncio.Task[None], ...]:
+        """Cancel everything; return the tasks that end then."""
+        self.give_up_successor("it is not served any more")
+        tasks = (self.task,) if self.discovery is None else (self.task, self.discovery)
+        for task in tasks:
+            task.cancel()
+        return tasks
 
 
 class Serving:
@@ -76,7 +97,7 @@ class Serving:
         self._environment = environment
         self._drivers = Drivers(group, environment, decode)
         self._served: dict[str, _Served] = {}
-        self._records = Records()
+        self._records = CounterBook()
         self._status_task: asyncio.Task[None] | None = None
         self.notifier = Notifier()
         """Notifies whenever `statuses` may have changed."""
@@ -90,6 +111,11 @@ class Serving:
     def plugins(self) -> tuple[DevicePlugin, ...]:
         """The plugins that are served now."""
         return tuple(served.plugin for served in self._served.values())
+
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """The resources with a new plugin that has not sent its first list yet."""
+        return tuple(sorted(name for name, served in self._served.items() if served.successor))
 
     @property
     def streams(self) -> Mapping[str, int]:
@@ -176,8 +202,7 @@ class Serving:
         if dra and held_ids is None:
             held_ids = partial(self.claimed_ids, dra, name)
         counters = self.counters_of(name)
-        past = self._records.take(name, time.monotonic())
-        inventory = Inventory(name, counters, self.notifier.notify, held_ids=held_ids, past=past)
+        inventory = Inventory(name, counters, self.notifier.notify, held_ids=held_ids)
         lifecycle: Lifecycle | ClaimedPlugin
         if dra:
             lifecycle = self._drivers.claimed(
@@ -185,31 +210,102 @@ class Serving:
             )
         else:
             lifecycle = Lifecycle(plugin, inventory, counters, self._environment, self.notifier.notify)
-        work = self._supervise(plugin, inventory, lifecycle, on_failure)
-        task = self._group.create_task(work, name=f"devplug {name}")
+        task = self._group.create_task(self._supervise(name, on_failure), name=f"devplug {name}")
         self._served[name] = _Served(plugin, inventory, lifecycle, task)
         self._records.forget_former(self._served)
         self.notifier.notify()
 
-    async def _supervise(
-        self,
-        plugin: DevicePlugin,
-        inventory: Inventory,
-        lifecycle: Lifecycle | ClaimedPlugin,
-        on_failure: Callable[[DevplugError], None] | None,
-    ) -> None:
+    async def _supervise(self, name: str, on_failure: Callable[[DevplugError], None] | None) -> None:
+        served = self._served[name]
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(discover(plugin, inventory))
-                group.create_task(lifecycle.run())
+                if served.discovery is None:
+                    served.discovery = group.create_task(discover(served.plugin, served.inventory))
+                group.create_task(served.lifecycle.run())
         except BaseExceptionGroup as errors:
             failure = error_to_raise(errors)
-            if on_failure is None or inventory.is_ready or not isinstance(failure, DevplugError):
+            if on_failure is None or served.inventory.is_ready or not isinstance(failure, DevplugError):
                 raise
-            self._served.pop(plugin.resource_name, None)
-            self._records.leave(plugin.resource_name, inventory.past, time.monotonic())
+            self._served.pop(name, None)
+            self._records.leave(name)
             self.notifier.notify()
             on_failure(failure)
+
+    async def replace(self, plugin: DevicePlugin, *, evicts: bool = False) -> None:
+        """Serve another plugin of a resource name, behind the same socket, registration and stream.
+
+        Returns once the plugin is in effect. The plugin before answers until the new one has listed its
+        devices for the first time, which may take 30 s. Then one list takes the place of the other, and calls
+        that have begun end with the plugin before, whose `devices` is cancelled. Pods that the kubelet admits
+        at that moment get devices that only the plugin before has, from that one. A later `replace` of the
+        name takes the place of one that waits; if the caller is cancelled, nothing changes. Where nothing was
+        listed yet, the new plugin is in effect at once.
+
+        The kubelet is given other options, as where only one of the plugins has `prefer`, by a new
+        registration. `evicts` is as for `add`.
+
+        Raises `PluginError` for a broken contract, a name that is not served, and if the plugin does not list
+        its devices; the plugin before stays in effect.
+        """
+        if faults := plugin_faults(plugin):
+            raise PluginError(*faults)
+        name = plugin.resource_name
+        if (served := self._served.get(name)) is None:
+            raise PluginError(f"resource name {quoted(name)} is not served; add the plugin instead")
+        served.give_up_successor("another plugin has taken its place")
+        begun = asyncio.get_running_loop().create_future()
+
+        def begin() -> None:
+            if begun.done():
+                raise PluginError("the plugin was given up")
+            begun.set_result(None)
+            if served.discovery is not None:
+                served.discovery.cancel()
+            served.plugin, served.discovery = plugin, task
+            self._drivers.set_evicts(name, evicts=evicts)
+            self.notifier.notify()
+
+        if not served.inventory.is_ready:
+            task = self._group.create_task(discover(plugin, served.inventory, may_fail=True))
+            begin()
+            served.lifecycle.replace(plugin)
+            return
+        task = self._group.create_task(self._follow_successor(plugin, served, begin, begun))
+        served.successor = begun
+        self.notifier.notify()
+        try:
+            async with asyncio.timeout(FIRST_LIST_SECONDS):
+                await begun
+        except TimeoutError:
+            raise PluginError(
+                f"{name}: devices() gave no list within {FIRST_LIST_SECONDS:g} s; the plugin before stays"
+            ) from None
+        finally:
+            if served.successor is begun:
+                served.successor = None
+                self.notifier.notify()
+            if served.discovery is not task:
+                task.cancel()
+
+    async def _follow_successor(
+        self,
+        plugin: DevicePlugin,
+        served: _Served,
+        begin: Callable[[], None],
+        begun: asyncio.Future[None],
+    ) -> None:
+        async def take_first(listed: object) -> None:
+            await served.lifecycle.succeed(plugin, listed, begin)
+
+        try:
+            await discover(plugin, served.inventory, take_first=take_first)
+        except DevplugError as error:
+            if not begun.done():
+                begun.set_exception(error)
+
+    def set_evicts(self, resource_name: str, *, evicts: bool) -> None:
+        """Set whether an Unhealthy device of a resource ends the pods that have it by a claim."""
+        self._drivers.set_evicts(resource_name, evicts=evicts)
 
     def claimed_ids(self, dra: str, resource_name: str) -> frozenset[str]:
         """Return the device IDs of a resource that claims use, of the DRA driver `dra`."""
@@ -223,18 +319,13 @@ class Serving:
         """Note which resources the driver `dra` may have yet; see `NodeDriver.note_undecided`."""
         self._drivers.note_undecided(dra, resource_names)
 
-    async def remove(self, resource_name: str, *, is_replaced: bool = False) -> None:
-        """Stop serving a plugin once its calls in flight have ended; unknown names are ignored.
-
-        `is_replaced`: another plugin of the name is added at once. Until its first list, or for 30 s, a DRA
-        driver keeps the devices published, and claims for them wait.
-        """
+    async def remove(self, resource_name: str) -> None:
+        """Stop serving a plugin once its calls in flight have ended; unknown names are ignored."""
         if served := self._served.pop(resource_name, None):
-            self._drivers.remove(resource_name, is_replaced=is_replaced)
+            self._drivers.remove(resource_name)
             self.notifier.notify()
-            served.task.cancel()
-            await asyncio.wait((served.task,))
-            self._records.leave(resource_name, served.inventory.past, time.monotonic())
+            await asyncio.wait(served.cancel())
+            self._records.leave(resource_name)
 
     async def repeat_list(self) -> None:
         """Send the shortest list again: for each one that the kubelet takes it writes its checkpoint.
@@ -261,12 +352,11 @@ class Serving:
         DRA drivers end first: their work on claims needs the plugins, and slices stay for who comes next.
         """
         await self._drivers.close()
-        tasks = [served.task for served in self._served.values()]
+        tasks = [task for served in self._served.values() for task in served.cancel()]
         if self._status_task is not None:
+            self._status_task.cancel()
             tasks.append(self._status_task)
         self._served.clear()
-        for task in tasks:
-            task.cancel()
         if tasks:
             await asyncio.wait(tasks)
 
@@ -351,6 +441,10 @@ def probes_of(serving: Serving) -> Probes:
     return Probes(
         status=lambda: text_of(status()),
         faults=lambda: grouped_faults(serving.faults().items()),
+        notes=lambda: tuple(
+            f"resource {name}: the new plugin has not listed devices yet; the plugin before answers"
+            for name in serving.waiting
+        ),
         families=lambda: serving_families(
             status(), serving.counters, serving.streams, serving.claim_counters
         ),

@@ -29,7 +29,6 @@ __all__ = [
     "SLICE_DEVICES",
     "Difference",
     "ListPace",
-    "Past",
     "Slices",
     "Snapshot",
     "Urgency",
@@ -93,13 +92,6 @@ class Snapshot(Struct, frozen=True):
         for device in self.devices.values():
             word = HEALTHY if device.health.state is HealthState.HEALTHY else UNHEALTHY
             yield AdvertisedDevice(device.id, word, device.numa_nodes or None)
-
-
-class Past(Struct, frozen=True):
-    """The last list of a resource, and since when each device has its health, for its next inventory."""
-
-    snapshot: Snapshot = field(default_factory=Snapshot)
-    since: Mapping[str, float] = field(default_factory=dict)
 
 
 def checked_list(listed: object) -> Slices[tuple[Device, ...]]:

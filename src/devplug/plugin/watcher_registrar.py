@@ -41,7 +41,7 @@ class WatcherRegistrar(Registrar):
         self._changed()
         # No endpoint: then it is the socket at which the kubelet asks. Our own path of it may be another than
         # the kubelet's, as that of a mounted folder in a container is.
-        return PluginInfo("DevicePlugin", self._plugin.resource_name, "", (DEVICE_PLUGIN_VERSION,))
+        return PluginInfo("DevicePlugin", self._service.resource_name, "", (DEVICE_PLUGIN_VERSION,))
 
     async def _take_status(self, status: RegistrationStatus) -> None:
         """Record the result that NotifyRegistrationStatus reports."""

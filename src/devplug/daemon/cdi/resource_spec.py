@@ -8,6 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from devplug.cdi.spec import (
     CdiDevice,
@@ -97,17 +98,20 @@ class _Item(Struct, frozen=True):
     device: CdiDevice
     found_name: str | None = None
     index: int = 0
+    resource: Resource | None = None
+    """The resource as it was when the container got the name; None if that is not known any more."""
 
 
 class ResourceCdiSpec:
-    """Our spec file for one resource; lives as long as that is served, and is its only writer.
+    """Our spec file for one resource; lives as long as that is served, over all edits; its only writer.
 
     A container that restarts has its CDI names looked up again, so they are rewritten when a device comes
     back as another file, and point to nothing while it is gone.
     """
 
     def __init__(self, resource: Resource, folder: CdiFolder, host: Host) -> None:
-        self._resource = resource
+        self.resource = resource
+        """The resource as it is now."""
         self._folder = folder
         self._host = host
         self._kind = kind_of(resource.name)
@@ -117,16 +121,18 @@ class ResourceCdiSpec:
         self._logged_error = ""
         self._items = {device.name: _Item(device) for device in (old.devices if old else ())}
 
-    async def publish(self, shares: Sequence[Share]) -> list[str]:
+    async def publish(self, shares: Sequence[Share], resource: Resource | None = None) -> list[str]:
         """Return names for the device nodes of these shares, once runtimes can look them up.
 
-        Raises `AllocationError` if the file cannot be written, if CDI cannot express the device, and if a
-        node has been replaced since the last scan.
+        `resource` is as it was when the call began, as an edit may have come since. Raises `AllocationError`
+        if the file cannot be written, if CDI cannot express the device, and if a node has been replaced since
+        the last scan.
         """
         names = []
+        resource = resource or self.resource
         for share in shares:
-            if device := self._device(share):
-                self._items[device.name] = _Item(device, share.found.name, share.index)
+            if device := self._device(share, resource):
+                self._items[device.name] = _Item(device, share.found.name, share.index, resource)
                 names.append(qualified_name(self._kind, device.name))
         try:
             await self._write()
@@ -147,14 +153,14 @@ class ResourceCdiSpec:
                 del self._items[cdi_name]
                 continue
             found = present.get(item.found_name) if item.found_name is not None else None
-            fresh = None if found is None else self._fresh(found, item.index)
-            self._items[cdi_name] = _Item(fresh or unplugged(item.device), item.found_name, item.index)
+            fresh = None if found is None else self._fresh(found, item)
+            self._items[cdi_name] = replace(item, device=fresh or unplugged(item.device))
         try:
             await self._write()
         except (KubeletError, PluginError) as error:
             if str(error) != self._logged_error:
                 self._logged_error = str(error)
-                extra = {"resource_name": self._resource.name, "reason": self._logged_error}
+                extra = {"resource_name": self.resource.name, "reason": self._logged_error}
                 logger.error("cannot write the CDI file of a resource", extra=extra)  # noqa: TRY400 -- it is no bug
 
     def _recognise(self, names: Iterable[str]) -> None:
@@ -170,18 +176,19 @@ class ResourceCdiSpec:
                 if (cdi_name := name_of(name, index)) in unknown:
                     self._items[cdi_name] = _Item(self._items[cdi_name].device, name, index)
 
-    def _fresh(self, found: HostDevice, index: int) -> CdiDevice | None:
+    def _fresh(self, found: HostDevice, item: _Item) -> CdiDevice | None:
+        resource = item.resource or self.resource
         try:
-            return self._device(share_of(found, index, self._resource.expose))
+            return self._device(share_of(found, item.index, resource.expose), resource)
         except (AllocationError, PluginError):
             return None
 
-    def _device(self, share: Share) -> CdiDevice | None:
+    def _device(self, share: Share, resource: Resource) -> CdiDevice | None:
         """Return the CDI device of a share; None if it has no device node."""
-        owner = owner_of(self._resource)
+        owner = owner_of(resource)
         nodes = tuple(
             CdiNode(one.container_path, one.host_path, one.permissions, owner.uid, owner.gid, owner.file_mode)
-            for one in kernel_nodes(share, self._resource, self._host)
+            for one in kernel_nodes(share, resource, self._host)
         )
         return CdiDevice(name_of(share.found.name, share.index), nodes) if nodes else None
 

@@ -146,3 +146,5 @@ def _process(process: ProcessStatus, now: float, *, is_one_of_many: bool) -> Ite
     )
     for line in config.lines():
         yield Cell(f"    {printable(line)}", Tone.BAD)
+    for line in config.waiting:
+        yield Cell(f"    {printable(line)}")
