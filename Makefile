@@ -67,7 +67,7 @@ endef
 
 # ── what people run ──────────────────────────────────────────────────────────────────────────────
 
-.PHONY: help quick test test-source test-wheel test-all steady demo golden verify-mutants calibrate torture mutants hardware check bench sbom audit protos schema pages picture deploy lock dist clean
+.PHONY: help quick test test-source test-wheel test-all steady demo golden verify-mutants calibrate torture mutants hardware check check-types check-rest bench sbom audit protos schema pages picture deploy lock dist clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -147,9 +147,14 @@ hardware: .venv/.ready ## plug real kernel devices into a QEMU guest with the da
 	@$(BIN)/python -m lab $(ARGS)
 
 check: .venv/.ready ## judge form, types, layers and promises, without running the other tests
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target check-types check-rest
+
+check-types: # on one processor, which takes as long as all the rest
+	$(BIN)/mypy
+
+check-rest:
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m devplug.daemon.config.schema | diff --unified $(SCHEMA) - # else: make schema
 	@for pair in $(PAGES); do $(BIN)/python -m $${pair#*=} | diff --unified $${pair%%=*} -; done # else: make pages

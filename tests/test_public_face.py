@@ -10,6 +10,7 @@ import sys
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -25,23 +26,46 @@ MODULES = sorted(
 HEAVY = ("grpc", "google.protobuf", "yaml", "click", "rich", "msgspec")
 
 
-def tree_of(module: str) -> ast.Module:
-    spec = importlib.util.find_spec(module)
-    assert spec is not None
-    assert spec.origin is not None
-    return ast.parse(Path(spec.origin).read_text())
+class Module(NamedTuple):
+    """What the tests ask of a module, from one reading without an import."""
+
+    face: list[str] | None
+    """Its `__all__`."""
+    public: frozenset[str]
+    """The classes and functions that are reached by a public name."""
+    taken: frozenset[tuple[str, str]]
+    """Modules of ours, and the names that this module takes from them."""
 
 
 @cache
-def face_of(module: str) -> list[str] | None:
-    """The `__all__` of a module, read without importing it."""
-    for node in tree_of(module).body:
+def read(module: str) -> Module:
+    spec = importlib.util.find_spec(module)
+    assert spec is not None
+    assert spec.origin is not None
+    face, public, taken = None, set(), set()
+    tree = ast.parse(Path(spec.origin).read_text())
+    for node in tree.body:
         match node:
             case ast.Assign(targets=[ast.Name("__all__")], value=value):
-                names = ast.literal_eval(value)
-                assert isinstance(names, list)
-                return names
-    return None
+                face = ast.literal_eval(value)
+                assert isinstance(face, list)
+            case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                if not name.startswith("_") and not any(map(is_registration, node.decorator_list)):
+                    public.add(name)
+    for inner in ast.walk(tree):
+        match inner:
+            case ast.ImportFrom(module=str(of), names=names) if of.startswith("devplug."):
+                taken |= {(of, alias.name) for alias in names}
+    return Module(face, frozenset(public), frozenset(taken))
+
+
+def is_registration(decorator: ast.expr) -> bool:
+    """Whether a function is reached by its check's ID, and so by no name."""
+    return (
+        isinstance(decorator, ast.Call)
+        and isinstance(decorator.func, ast.Name)
+        and decorator.func.id == "check"
+    )
 
 
 def kind_then_name(name: str) -> tuple[int, str]:
@@ -85,48 +109,30 @@ def test_devplug_refuses_other_names_as_modules_do() -> None:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_all_names_exist_and_stand_in_order(module: str) -> None:
-    names = face_of(module) or []
+    names = read(module).face or []
     loaded = importlib.import_module(module)
     assert [name for name in names if not hasattr(loaded, name)] == []
     assert names == sorted(set(names), key=kind_then_name)
 
 
-def is_registration(decorator: ast.expr) -> bool:
-    """Whether a function is reached by its check's ID, and so by no name."""
-    return (
-        isinstance(decorator, ast.Call)
-        and isinstance(decorator.func, ast.Name)
-        and decorator.func.id == "check"
-    )
-
-
 @pytest.mark.parametrize("module", MODULES)
 def test_all_lacks_no_public_class_or_function(module: str) -> None:
-    defined = {
-        node.name
-        for node in tree_of(module).body
-        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-        and not node.name.startswith("_")
-        and not any(is_registration(one) for one in node.decorator_list)
-    }
-    face = face_of(module)
-    assert face is None or defined - set(face) == set()
+    face, public, _ = read(module)
+    assert face is None or public - set(face) == set()
 
 
 def is_public(module: str, name: str) -> bool:
     """Whether other modules may import a name; a module that no user imports may have no `__all__`."""
-    face = face_of(module)
+    face = read(module).face
     return not name.startswith("_") if face is None else name in face
 
 
 @pytest.mark.parametrize("module", MODULES)
 def test_modules_take_only_public_names_from_each_other(module: str) -> None:
     private = [
-        f"{node.module}.{alias.name}"
-        for node in ast.walk(tree_of(module))
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("devplug.")
-        for alias in node.names
-        if f"{node.module}.{alias.name}" not in MODULES and not is_public(node.module or "", alias.name)
+        f"{of}.{name}"
+        for of, name in read(module).taken
+        if f"{of}.{name}" not in MODULES and not is_public(of, name)
     ]
     assert private == []
 

@@ -127,11 +127,15 @@ def mutated(edits: Iterable[Edit], source: Path = SOURCE) -> dict[Path, str]:
     trees: dict[Path, ast.Module] = {}
     for edit in edits:
         file = _file_of(edit, source)
-        tree = trees.setdefault(file, ast.parse(file.read_text()))
-        if unknown := _names(ast.parse(edit.new)) - _names(tree) - set(dir(builtins)):
+        if file not in trees:
+            trees[file] = ast.parse(file.read_text())
+        tree = trees[file]
+        if edit.new and (unknown := _names(ast.parse(edit.new)) - _names(tree) - set(dir(builtins))):
             raise LookupError(f"{edit.new!r}: {file} has no {', '.join(sorted(unknown))}")
         (node,) = (
-            node for name, node in _places(tree, edit) if _ends(_dotted(file, source, name), edit.place)
+            node
+            for name, node in _places(tree, edit.of_definition)
+            if _ends(_dotted(file, source, name), edit.place)
         )
         changer = _Changer(edit.change)
         changer.visit(node)
@@ -168,7 +172,7 @@ def _file_of(edit: Edit, source: Path) -> Path:
         dotted: file
         for file, text in _texts(source).items()
         if any(mark in text for mark in marks)
-        for name, _ in _places(_tree(text), edit)
+        for name in _names_of_places(text, edit.of_definition)
         if _ends(dotted := _dotted(file, source, name), edit.place)
     }
     if len(found) != 1:
@@ -177,33 +181,33 @@ def _file_of(edit: Edit, source: Path) -> Path:
     return found.popitem()[1]
 
 
-def _places(tree: ast.AST, edit: Edit, scope: str = "") -> Iterator[tuple[str, ast.AST]]:
-    """Yield what an edit of this kind may be about, with its name from the module on."""
+@cache
+def _names_of_places(text: str, of_definition: bool) -> list[str]:  # noqa: FBT001
+    return [name for name, _ in _places(ast.parse(text), of_definition)]
+
+
+def _places(tree: ast.AST, of_definition: bool, scope: str = "") -> Iterator[tuple[str, ast.AST]]:  # noqa: FBT001
+    """Yield the definitions, or else the assigned and passed names, each with its name from the module on."""
     for child in ast.iter_child_nodes(tree):
         inner = scope
         match child:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                 inner = f"{scope}.{name}"
-                if edit.of_definition:
+                if of_definition:
                     yield inner, child
             case (
                 ast.Assign(targets=[ast.Name(id=name) | ast.Attribute(attr=name)])
                 | ast.AnnAssign(target=ast.Name(id=name) | ast.Attribute(attr=name), value=ast.expr())
                 | ast.keyword(arg=str(name))
-            ) if not edit.of_definition:
+            ) if not of_definition:
                 yield f"{scope}.{name}", child
-        if not (edit.of_definition and isinstance(child, ast.expr)):
-            yield from _places(child, edit, inner)
+        if not (of_definition and isinstance(child, ast.expr)):
+            yield from _places(child, of_definition, inner)
 
 
 @cache
 def _texts(source: Path) -> dict[Path, str]:
     return {file: file.read_text() for file in source.rglob("*.py")}
-
-
-@cache
-def _tree(text: str) -> ast.Module:
-    return ast.parse(text)
 
 
 def _dotted(file: Path, source: Path, name: str) -> str:
