@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from devplug.daemon.device_links import closeness
-from devplug.daemon.preference import Candidate, preferred
+from devplug.daemon.preference import Candidate, preferred, steered
 from tests.daemon.choices import chosen, linked, on_nodes, replicas
 
 POLICIES = ("auto", "packed", "spread", "aligned", "leastShared", "linked", "none")
@@ -176,3 +176,25 @@ def test_equal_devices_are_taken_in_the_order_of_their_ids(policy: str) -> None:
     answers = [preferred(policy, devices[::-1], [], size, all_devices=devices) for size in (1, 5, 20, 39)]
     assert [answer[-1] for answer in answers] == ["d0", "d4", "d19", "d38"]
     assert all(short == more[: len(short)] for short, more in pairwise(answers))
+
+
+# ── doubtful devices ──────────────────────────────────────────────────────────────────────────────
+
+
+@given(
+    doubts=st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 2)),
+    must=st.sets(st.sampled_from("abcdefgh"), max_size=3),
+    size=st.integers(0, 9),
+)
+def test_doubtful_devices_are_chosen_only_when_others_run_out(
+    doubts: dict[str, int], must: set[str], size: int
+) -> None:
+    allowed, certain = steered("abcdefgh", must, size, doubts)
+    assert must <= {*certain} <= {*allowed}
+    assert len(allowed) >= min(size, 8)
+    assert len(certain) <= max(size, len(must))
+    left = {*"abcdefgh"} - {*certain}
+    if len(certain) < size:
+        least = min((doubts.get(one, 0) for one in left), default=0)
+        assert {*allowed} - {*certain} == {one for one in left if doubts.get(one, 0) == least}
+    assert all(doubts.get(one, 0) <= doubts.get(other, 0) for one in {*certain} - must for other in left)

@@ -22,7 +22,7 @@ from devplug.daemon.device_links import best_connected
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-__all__ = ["Candidate", "preferred"]
+__all__ = ["Candidate", "preferred", "steered"]
 
 NOWHERE: Final = 1 << 30
 """The NUMA node of a device without one: a node of its own, far from all others."""
@@ -200,6 +200,26 @@ def preferred(
         chosen = {one.id for one in choose(_Request(held, free, count, in_use, numa_distances))}
         free = [one for one in free if one.id in chosen]
     return [one.id for one in chain(held, free[:count])]
+
+
+def steered(
+    available: Iterable[str], must_include: Collection[str], size: int, doubts: Mapping[str, int]
+) -> tuple[list[str], list[str]]:
+    """Return the IDs to choose `size` from, and those that have to be chosen, so that doubtful IDs come last.
+
+    `doubts` says how doubtful an ID is; an ID that is not in it is not doubtful.
+    """
+    by_doubt: dict[int, list[str]] = {}
+    for device_id in available:
+        if device_id not in must_include:
+            by_doubt.setdefault(doubts.get(device_id, 0), []).append(device_id)
+    certain = [*must_include]
+    for doubt in sorted(by_doubt):
+        allowed = certain + by_doubt[doubt]
+        if len(allowed) >= size:
+            return allowed, certain
+        certain = allowed
+    return certain, certain
 
 
 def _in_order(candidates: Iterable[Candidate]) -> list[Candidate]:

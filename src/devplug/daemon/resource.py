@@ -27,6 +27,7 @@ from devplug.plugin.contract import DevicePlugin
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from devplug.daemon.config.types import Resource
     from devplug.daemon.container_response import ContainerShares
@@ -475,20 +476,26 @@ class ConfiguredPlugin(DevicePlugin):
     ) -> Sequence[Device]:
         """Return the devices that go best together, as `prefer` of the file says.
 
-        With none of them the kubelet takes those that it would have taken unasked (manager.go
+        Devices that a container may hold come last: the kubelet forgets an allocation in some races, and
+        after a loss of its checkpoint (kubernetes/kubernetes PR 137534; reference of the kubelet, L5, L7).
+        With no devices in the answer the kubelet takes those that it would have taken unasked (manager.go
         devicesToAllocate). It is asked whatever the file says: that it may ask is part of the registration,
         which outlives every edit.
         """
         share = self.resource.share
-        if self.resource.prefer == "none" or (share.replicas == 1 and share.max_per_container == 1):
-            return ()
-        from devplug.daemon.preference import preferred
-
         by_id = {device.id: device for device in (*must_include, *available)}
+        must = [device.id for device in must_include]
+        doubts = await self._doubts(by_id.keys() - set(must), size - len(must))
+        has_choice = self.resource.prefer != "none" and (share.replicas > 1 or share.max_per_container != 1)
+        if not (has_choice or doubts):
+            return ()
+        from devplug.daemon.preference import preferred, steered
+
+        allowed, must = steered(by_id, must, size, doubts)
         chosen = preferred(
             self.resource.prefer,
-            [self._candidate(device.id, device.numa_nodes) for device in by_id.values()],
-            [device.id for device in must_include],
+            [self._candidate(device_id, by_id[device_id].numa_nodes) for device_id in allowed],
+            must,
             size,
             all_devices=[
                 self._candidate(device_id, ())
@@ -498,6 +505,20 @@ class ConfiguredPlugin(DevicePlugin):
             numa_distances=numa_distances(self.context.host),
         )
         return [by_id[device_id] for device_id in chosen]
+
+    async def _doubts(self, ids: AbstractSet[str], needed: int) -> Mapping[str, int]:
+        """Return how doubtful it is that available IDs are free, without those that are free.
+
+        2 are those that the kubelet names as held itself. It is asked only if there are not enough others:
+        a List that comes at the wrong moment is what makes it forget devices.
+        """
+        if (holders := self.context.holders_of(self.resource)) is None:
+            return {}
+        held = ids & self.held.held_ids()
+        doubts = dict.fromkeys(held, 1)
+        if held and len(ids) - len(held) < needed:
+            doubts.update(dict.fromkeys(held & await holders.named_ids(self.resource_name), 2))
+        return doubts
 
     def _candidate(self, device_id: str, numa_nodes: tuple[int, ...]) -> Candidate:
         from devplug.daemon.preference import Candidate

@@ -58,6 +58,9 @@ early."""
 ANSWER_SECONDS: Final = 5.0
 """How long an Allocate waits for a kubelet that has answered before, and does not now."""
 
+NAMED_SECONDS: Final = 0.5
+"""The time for a List that the answer to GetPreferredAllocation waits for."""
+
 AGAIN_SECONDS: Final = 0.5
 """The wait between two such questions."""
 
@@ -296,6 +299,14 @@ class Holders:
             self._serves_get = False
             return await self._pods_of(resource_name, device_ids)
         return pods
+
+    async def named_ids(self, resource_name: str) -> frozenset[str]:
+        """Return the IDs of a resource that the kubelet names as held now; none if it does not answer."""
+        try:
+            answer = await ask(self._socket, timeout_seconds=NAMED_SECONDS)
+        except UnansweredError:
+            return frozenset()
+        return frozenset(device_id for pod in answer.pods for device_id in ids_of(pod, resource_name))
 
     def _refuse_held(self, resource_name: str, device_id: str, pods: Sequence[PodResources]) -> None:
         """Raise `AllocationError` if the kubelet names a holder of an ID, or if there is a first doubt."""
