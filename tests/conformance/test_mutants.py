@@ -41,7 +41,15 @@ LANES_ON_SOCKETS: Final = frozenset(
 
 
 LATE_BY_ITSELF: Final = frozenset(
-    {"DoesNotEnd", "EndsLate", "IsSlowNowAndThen", "ListsLate", "LooksForItsOptions", "PrefersSlowly"}
+    {
+        "ChecksItsDevicesFirst",
+        "DoesNotEnd",
+        "EndsLate",
+        "IsSlowNowAndThen",
+        "ListsLate",
+        "LooksForItsOptions",
+        "PrefersSlowly",
+    }
     | {"TakesLongOverItsFirstAllocate"}
 )
 """Mutants whose short limit only the check that has to fail asks; a busy machine makes them later still."""

@@ -37,6 +37,7 @@ TIMES: Final = Times(
     down_seconds=1.0,
     return_seconds=60.0,
     return_limit_seconds=30.0,
+    first_pods_limit_seconds=30.0,
     change_seconds=60.0,
     notice_limit_seconds=30.0,
     end_seconds=60.0,

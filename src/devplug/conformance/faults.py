@@ -117,7 +117,9 @@ FAULTS: Final = (
     _fault("C12", "a deadline that has passed, a call that was cancelled", "ALL31"),
     # What a kubelet may do.
     _fault(
-        "X01", "the kubelet is restarted, once and many times", "RES01", "RES02", "RES03", "RES11", "RES22"
+        "X01",
+        "the kubelet is restarted, once and many times",
+        *("RES01", "RES02", "RES03", "RES11", "RES22", "RES24"),
     ),
     _fault("X02", "the kubelet is killed in the middle of a call", "RES01", "RES04", "ALL31", "REG15"),
     _fault("X03", "two restarts within 50 ms", "RES10"),

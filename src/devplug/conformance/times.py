@@ -57,6 +57,8 @@ class Times:
     """How long a plugin is waited for after a fault, before it counts as lost."""
     return_limit_seconds: float = 2.0
     """How soon it should be back."""
+    first_pods_limit_seconds: float = 0.4
+    """How soon after the kubelet's start devices should be listed: it admits pods after 0.47 s and more."""
     change_seconds: float = 15.0
     """How long a change of the devices is waited for."""
     notice_limit_seconds: float = 1.0

@@ -10,13 +10,14 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from devplug.conformance.restart_scenes import is_listening
+from devplug.devices import UNHEALTHY
 from devplug.wire.sockets import socket_identity
 from devplug.wire.values import AdvertisedDevice
 from tests.conformance.mutants import Mutant, fails
@@ -38,6 +39,18 @@ class WaitsBeforeItRegistersAgain(Mutant):
     async def register(self) -> None:
         await asyncio.sleep(1.3 if self.streams_opened else 0)
         await super().register()
+
+
+@fails("RES24", first_pods_limit_seconds=0.4, settle_seconds=3.0)
+class ChecksItsDevicesFirst(Mutant):
+    """Lists its devices as Unhealthy with each kubelet but the first, until it has looked at them."""
+
+    async def lists(self) -> AsyncIterator[Sequence[AdvertisedDevice]]:
+        if self.streams_opened > 1:
+            yield [replace(device, health=UNHEALTHY) for device in self.devices()]
+            await asyncio.sleep(0.6)
+        async for devices in super().lists():
+            yield devices
 
 
 @fails("RES03")
