@@ -7,9 +7,12 @@ import json
 import logging
 import shlex
 import sys
+import tempfile
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -44,13 +47,13 @@ from devplug.conformance.verdicts import (
     is_failure,
 )
 from devplug.errors import KubeletError, PluginError
-from devplug.linux.processes import wants_default_dir
+from devplug.linux.processes import can_mount, wants_default_dir
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Sequence
-    from pathlib import Path
 
     from devplug.conformance.verdicts import Check
+    from devplug.sandbox.server.listener import Tls
 
 __all__ = [
     "driver_subject_of",
@@ -190,18 +193,36 @@ def verify_driver(
     """Judge a DRA driver; return the exit code. Raises `click.UsageError` if it cannot even be started."""
     from devplug.sandbox.scripted_api_server import scripted_api_server
 
-    def judging(reporter: _Reporter) -> Coroutine[object, object, Sequence[Verdict]]:
-        return judge_driver(
-            subject,
-            checks,
-            times=QUICK if quick else FULL_DRIVER,
-            open_api=scripted_api_server,
-            jobs=jobs,
-            on_arrival=reporter.arrived,
-            on_verdict=reporter.report,
-        )
+    with tempfile.TemporaryDirectory(prefix="verify-tls-") as folder:
+        open_api = partial(scripted_api_server, tls=_tls_in(Path(folder)))
 
-    return _exit_code(_reported(judging, checks, subject.command, output, color))
+        def judging(reporter: _Reporter) -> Coroutine[object, object, Sequence[Verdict]]:
+            return judge_driver(
+                subject,
+                checks,
+                times=QUICK if quick else FULL_DRIVER,
+                open_api=open_api,
+                jobs=jobs,
+                on_arrival=reporter.arrived,
+                on_verdict=reporter.report,
+            )
+
+        return _exit_code(_reported(judging, checks, subject.command, output, color))
+
+
+def _tls_in(folder: Path) -> Tls | None:
+    """Return a certificate for the API server where a service account can be mounted for the driver.
+
+    The in-cluster configuration of client-go always uses https. None without root, and without openssl.
+    """
+    from devplug.sandbox.server.listener import ServingError, Tls
+
+    if not can_mount():
+        return None
+    try:
+        return Tls.made_in(folder)
+    except ServingError:
+        return None
 
 
 def _reported(

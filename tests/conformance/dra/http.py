@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
+from base64 import b64decode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,12 +24,15 @@ class StatusError(Exception):
 
 
 class Api:
-    """The API server of a kubeconfig as `devplug` writes it: plain HTTP."""
+    """The API server of a kubeconfig as `devplug` writes it."""
 
     def __init__(self, kubeconfig: Path) -> None:
-        lines = [line.strip() for line in kubeconfig.read_text().splitlines()]
-        url = next(line for line in lines if "server" in line and "http" in line)
-        self._url = urlsplit(url[url.index("http") :].strip("\"',"))
+        content = json.loads(kubeconfig.read_text())
+        cluster, user = content["clusters"][0]["cluster"], content["users"][0]["user"]
+        self._url = urlsplit(cluster["server"])
+        self._headers = [("Authorization", f"Bearer {user['token']}")] if "token" in user else []
+        authority = cluster.get("certificate-authority-data")
+        self._tls = ssl.create_default_context(cadata=b64decode(authority).decode()) if authority else None
 
     async def request(self, method: str, path: str, body: object = None) -> dict[str, Any]:
         """Return the object of an answer. Raises `StatusError` and `OSError`."""
@@ -43,7 +48,7 @@ class Api:
     @asynccontextmanager
     async def _opened(self, method: str, path: str, body: object) -> AsyncIterator[AsyncIterator[bytes]]:
         host, port = self._url.hostname or "", self._url.port or 80
-        reader, writer = await asyncio.open_connection(host, port)
+        reader, writer = await asyncio.open_connection(host, port, ssl=self._tls)
         try:
             connection = h11.Connection(h11.CLIENT)
             content = b"" if body is None else json.dumps(body).encode()
@@ -51,6 +56,7 @@ class Api:
                 method=method,
                 target=f"{self._url.path}{path}",
                 headers=[
+                    *self._headers,
                     ("Host", f"{host}:{port}"),
                     ("Connection", "close"),
                     ("Content-Type", "application/json"),

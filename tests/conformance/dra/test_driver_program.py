@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from devplug.conformance.runner import judge_run
 from devplug.conformance.verdicts import Outcome
 from devplug.linux.processes import can_mount
 from devplug.sandbox.scripted_api_server import scripted_api_server
+from devplug.sandbox.server.listener import Tls
 from devplug.wire.values import PluginInfo
 from tests.conformance.dra.trials import TIMES
 
@@ -70,3 +72,23 @@ async def test_a_driver_that_ends_at_once_is_quoted_once() -> None:
     [verdict] = await judge_run(run, checks, jobs=1)
     assert verdict.outcome is Outcome.FAILED
     assert verdict.seen == "the driver ended with 1 before it made one: no GPU is there"
+
+
+IN_CLUSTER = """
+import os, ssl, urllib.request
+folder = "/var/run/secrets/kubernetes.io/serviceaccount"
+url = "https://{KUBERNETES_SERVICE_HOST}:{KUBERNETES_SERVICE_PORT}".format(**os.environ)
+context = ssl.create_default_context(cafile=f"{folder}/ca.crt")
+headers = {"Authorization": "Bearer " + open(f"{folder}/token").read()}
+request = urllib.request.Request(f"{url}/api/v1/nodes/" + os.environ["NODE_NAME"], headers=headers)
+print(urllib.request.urlopen(request, context=context).status)
+"""
+
+
+@pytest.mark.skipif(not can_mount(), reason="needs root")
+async def test_a_driver_reaches_the_api_server_with_its_service_account(tmp_path: Path) -> None:
+    subject = DriverSubject((sys.executable, "-c", IN_CLUSTER))
+    open_api = partial(scripted_api_server, tls=Tls.made_in(tmp_path))
+    async with DriverRun(program_of(subject), TIMES, open_api, subject).bed() as bed:
+        assert await bed.program.wait(60)
+        assert bed.program.last_words() == "200"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from devplug.conformance.dra.cdi_rules import defined_names, is_spec_file, read_by_runtimes
 from devplug.conformance.program import CDI_DIRS, Program
+from devplug.k8s.account import ACCOUNT_FOLDER
 from devplug.linux.inotify import EventKind, FileEvent, shared_watcher
 from devplug.linux.processes import can_mount, filled, with_folders
 
@@ -63,6 +64,10 @@ class DriverPlace:
     node_name: str
     pod_uid: str
     output_file: Path
+    account: Path | None = None
+    """The files of the pod's service account; None where drivers get only a kubeconfig."""
+    account_variables: Mapping[str, str] = field(default_factory=dict)
+    """The variables of the in-cluster configuration."""
 
     @property
     def registry(self) -> Path:
@@ -115,8 +120,10 @@ def program_of(subject: DriverSubject) -> Launch:
     async def launch(place: DriverPlace) -> Program:
         """Start it; as root with the judge's folders at the paths that nodes have, for the driver alone."""
         places = place.placeholders
+        account = place.account if can_mount() else None
         environment = {
             **os.environ,
+            **(place.account_variables if account is not None else {}),
             "PYTHONUNBUFFERED": "1",
             "NODE_NAME": place.node_name,
             "KUBECONFIG": str(place.kubeconfig),
@@ -131,7 +138,10 @@ def program_of(subject: DriverSubject) -> Launch:
         command = [filled(word, places) for word in subject.command]
         if can_mount():
             cdi = dict.fromkeys(CDI_DIRS, place.cdi)
-            command = with_folders(command, {str(KUBELET_ROOT): place.root, **cdi})
+            folders = {str(KUBELET_ROOT): place.root, **cdi}
+            if account is not None:
+                folders[str(ACCOUNT_FOLDER)] = account
+            command = with_folders(command, folders)
         return await Program.spawned(command, environment, place.output_file)
 
     return launch

@@ -75,6 +75,8 @@ class DriverBed:
             NODE,
             pod_uid,
             self.root / f"output-{len(self.programs) + 1}",
+            self.root / "serviceaccount" if self.api.account else None,
+            self.api.account.variables if self.api.account else {},
         )
 
     async def run(self, command: Sequence[str]) -> None:
@@ -85,6 +87,8 @@ class DriverBed:
         """Start the driver, by default as the container of the same pod."""
         place = self._place(pod_uid or self.pod_uid)
         place.kubeconfig.write_text(self.api.kubeconfig)
+        if self.api.account is not None and place.account is not None:
+            self.api.account.write(place.account)
         program = await self.test_run.launch(place)
         self.programs.append(program)
 
