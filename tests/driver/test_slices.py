@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterable, Sequence
 
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from devplug.dra.objects import Slice
@@ -140,7 +140,6 @@ STEPS: st.SearchStrategy[tuple[str, list[Object], int]] = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.lists(STEPS, min_size=1, max_size=8), st.randoms(use_true_random=False))
 def test_a_consumer_never_sees_a_wrong_pool_whatever_write_is_the_last_before_a_crash(
     steps: list[tuple[str, list[Object], int]], chance: random.Random
@@ -177,7 +176,6 @@ def test_a_consumer_never_sees_a_wrong_pool_whatever_write_is_the_last_before_a_
     assert store.plan(lists[-1]) == []
 
 
-@settings(max_examples=100, deadline=None)
 @given(LISTS, LISTS)
 def test_no_list_needs_more_writes_than_all_slices_and_those_that_are_too_many(
     before: list[Object], after: list[Object]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug.driver.slices import StoredSlice
@@ -15,7 +15,6 @@ def stored(version: int, uid: int) -> StoredSlice:
     return StoredSlice("s0", f"uid-{uid}", str(version), "uid-n1", "n1", 1, 1, ())
 
 
-@settings(max_examples=200)
 @given(ACTS, st.data())
 def test_answers_and_events_in_any_order_come_to_what_is_stored(acts: list[str], data: st.DataObject) -> None:
     """Each event comes after the one before it, and an answer whenever it likes."""

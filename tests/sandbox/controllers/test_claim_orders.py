@@ -7,7 +7,7 @@ import random
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug.dra.objects import FINALIZER
@@ -174,7 +174,6 @@ class Story:
         }
 
 
-@settings(max_examples=60)
 @given(plans(), st.randoms(use_true_random=False))
 def test_any_order_of_events_ends_in_the_same_state(plan: Plan, draw: random.Random) -> None:
     """D63, D64, D65: while the controllers run, or are away, or had no turn yet between two of the events."""

@@ -7,7 +7,7 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug.dra.objects import FINALIZER
@@ -382,7 +382,6 @@ class Story:
             assert {one["uid"] for one in metadata.get("ownerReferences", [])} <= there
 
 
-@settings(max_examples=60)
 @given(st.lists(st.sampled_from(STEPS), min_size=20, max_size=60), st.randoms(use_true_random=False))
 def test_in_any_order_no_pod_loses_its_claim_and_none_that_is_gone_keeps_one(
     steps: list[str], draw: random.Random
