@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from devplug.cdi.spec import UNPLUGGED_PATH
 from devplug.daemon.config.loader import load
+from devplug.daemon.resource import ConfiguredPlugin
 from devplug.daemon.service import serve_config
 from devplug.deploy.manifests import manifests, values_for
 from devplug.deploy.names import Release
@@ -22,11 +24,11 @@ from devplug.k8s.yaml import yaml_text
 from devplug.monitor.collector import collected
 from devplug.monitor.node_view import UNANSWERED
 from devplug.plugin.contract import DevicePlugin
-from devplug.plugin.serving import served
+from devplug.plugin.serving import Serving, served
 from devplug.status import STATUS_SOCKETS, DeviceStatus, Holder, process_of
 from devplug.web.addresses import UnixAddress
 from devplug.web.client import get, lines
-from tests.daemon.hosts import link
+from tests.daemon.hosts import char_node, link, needs_mknod
 from tests.sandbox.kubectl.stage import Stage, why_kubectl_is_missing
 from tests.waiting import until
 
@@ -456,3 +458,61 @@ async def test_no_edit_evicts_the_pod_of_a_claim(stage: Stage, short_dir: Path, 
         await shows(effects)
         assert effects() == {"NoSchedule"}
         assert "deletionTimestamp" not in shown(stage, "pod", "claiming")["metadata"]
+
+
+OWNED = """
+version: 1
+driver: devices.example.com
+resources:
+  - {{name: {first}, {serve} discover: {{path: "{link}"}}}}
+  - {{name: {second}, serve: dra, discover: {{path: "{node}*"}}}}
+"""
+
+
+@needs_mknod
+@pytest.mark.parametrize("serve", ["", "serve: dra,"], ids=["a device plugin", "claims"])
+@pytest.mark.parametrize("is_restarted", [False, True], ids=["edit", "restart"])
+async def test_no_resource_offers_what_a_claim_uses(
+    stage: Stage, short_dir: Path, serve: str, *, is_restarted: bool
+) -> None:
+    """Rules 1 and 2 of ownership: a resource that comes later, even first in the file, does not get it."""
+    cdi, file, node = short_dir / "cdi", short_dir / "c.yaml", char_node(short_dir / "node0")
+    cdi.mkdir()
+    second, other = "example.com/zero", link(short_dir / "by-id" / "other", node)
+    before = OWNED.format(first="example.com/none", second=second, serve="", node=node, link="/dev/nothing")
+    after = OWNED.format(first="example.com/other", second=second, serve=serve, node=node, link=other)
+    file.write_text(before)
+    look_again = asyncio.Event()
+    folder = stage.place.folder / "nodes" / "worker-0" / "device-plugins"
+
+    def withheld(serving: Serving) -> str:
+        (other,) = (one for one in serving.plugins if one.resource_name == "example.com/other")
+        assert isinstance(other, ConfiguredPlugin)
+        return "".join(other.withheld.values())
+
+    async def applied(serving: Serving) -> None:
+        await until(lambda: any(one.resource_name == "example.com/other" for one in serving.plugins))
+        await until(lambda: withheld(serving))
+        assert withheld(serving) == "held as example.com/zero node0 by ResourceClaim default/one"
+        assert [status.devices for status in serving.statuses() if status.name == "example.com/other"] == [()]
+
+    async with AsyncExitStack() as daemon:
+        serving = await daemon.enter_async_context(
+            serve_config(
+                load(before, "c.yaml"), plugin_dir=folder, file=file, look_again=look_again, cdi_folder=cdi
+            )
+        )
+        await serving.wait_registered()
+        stage.applied(CLAIM)
+        await runs(stage, "claiming")
+        file.write_text(after)
+        if is_restarted:
+            await daemon.aclose()
+            serving = await daemon.enter_async_context(
+                serve_config(load(after, "c.yaml"), plugin_dir=folder, cdi_folder=cdi)
+            )
+        else:
+            look_again.set()
+        await applied(serving)
+        await gone(stage, "claiming")
+        await until(lambda: not withheld(serving))

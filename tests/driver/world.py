@@ -16,6 +16,7 @@ from devplug.driver.kubelet_sockets import KubeletSockets
 from devplug.driver.offer import ClaimRequest, DriverResource, OfferedDevice
 from devplug.driver.parameters import DeviceConfig
 from devplug.errors import AllocationError
+from devplug.holds.hardware import Use
 from devplug.k8s.errors import NotThereError
 from devplug.k8s.objects import Object
 from devplug.kubelet.kubelet import Kubelet
@@ -89,6 +90,9 @@ class FakeResource:
     def _response(self, id_: str, index: int) -> ContainerResponse:
         node = DeviceNode(self.nodes.get(id_, f"/dev/{id_}"), self.inside.format(index=index, id=id_))
         return ContainerResponse(device_nodes=[node], envs={"ID": id_})
+
+    def uses(self, device_ids: Sequence[str]) -> dict[str, Use]:
+        return {}
 
     async def release(self, device_ids: Sequence[str]) -> None:
         if self.release_errors:

@@ -30,6 +30,7 @@ from torture.deaths import die_at, follow_steps
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
 
+    from devplug.holds.hardware import Use
     from devplug.wire.dra import ClaimName
     from torture.catalogue import Trial
 
@@ -103,6 +104,9 @@ class _Resource:
     async def prepare(self, requests: Sequence[ClaimRequest]) -> Sequence[Sequence[ContainerResponse]]:
         self._note("+", [id_ for one in requests for id_ in one.device_ids])
         return [[*(await self.current(one.device_ids, 0)).values()] for one in requests]
+
+    def uses(self, _: Sequence[str]) -> Mapping[str, Use]:
+        return {}
 
     async def release(self, device_ids: Sequence[str]) -> None:
         self._note("-", device_ids)

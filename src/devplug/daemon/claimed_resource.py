@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from devplug.daemon.cdi.resource_spec import kernel_nodes, owner_of
+from devplug.daemon.container_response import found_name, share_of, use_of
 from devplug.daemon.resource import ConfiguredPlugin
 from devplug.devices import HealthState
 from devplug.errors import AllocationError, InvalidRequestError, PluginError, UnhealthyDeviceError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from devplug.cdi.spec import CdiOwner
     from devplug.daemon.container_response import ContainerShares
     from devplug.devices import ContainerResponse, Device
+    from devplug.holds.hardware import Use
 
 __all__ = ["ClaimedResource"]
 
@@ -56,6 +59,18 @@ class ClaimedResource(ConfiguredPlugin):
             )
         except (KeyError, AllocationError):
             return None
+
+    def uses(self, device_ids: Sequence[str]) -> Mapping[str, Use]:
+        """Return what containers get of devices, by ID, of those that are there."""
+        present = self.listing.present()
+        found = {one: present.get(found_name(one, self.resource.share.replicas)) for one in device_ids}
+        uses = {}
+        for device_id, one in found.items():
+            if one is not None:
+                with suppress(PluginError):
+                    share = share_of(one, 0, self.resource.expose)
+                    uses[device_id] = use_of(share, self.resource, self.context.ownership.boot)
+        return uses
 
     async def release(self, devices: Sequence[Device], /) -> None:
         """Run `onRelease` for devices whose claim has ended."""

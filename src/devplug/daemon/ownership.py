@@ -23,9 +23,10 @@ from devplug.holds.hardware import number_key
 from devplug.holds.names import NamesRegister
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from devplug.daemon.sources.device import HostDevice
+    from devplug.driver.claim_uses import ClaimUse
     from devplug.holds.hardware import Key, Use
 
 
@@ -37,6 +38,14 @@ class HeldDevice(Struct, frozen=True):
     use: Use | None = None
     holder: str = ""
     """Who has it, for people; empty where that is not known."""
+
+
+def held_by_claims(claims: Iterable[ClaimUse]) -> Iterator[HeldDevice]:
+    """Yield the devices that claims use; who only looks at a device does not use it."""
+    for claim in claims:
+        for one in claim.devices:
+            if not one.has_admin_access:
+                yield HeldDevice(one.resource_name, one.device_id, one.use, f"ResourceClaim {claim}")
 
 
 class _Resource(Struct):

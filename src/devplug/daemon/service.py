@@ -20,6 +20,7 @@ from devplug.daemon.config.loader import decode_device_config
 from devplug.daemon.config_file import ConfigFile
 from devplug.daemon.context import DaemonContext
 from devplug.daemon.daemon import Daemon
+from devplug.daemon.ownership import held_by_claims
 from devplug.daemon.sources.host import Host
 from devplug.holds.client import UnansweredError, ask_allocatable
 from devplug.holds.held_device import Allocated
@@ -48,7 +49,14 @@ if TYPE_CHECKING:
     from devplug.web.messages import Answer, Request
     from devplug.wire.values import AllocatableResources
 
-__all__ = ["ask_while_claimed", "audit_holders", "compare_holders", "compare_lists", "serve_config"]
+__all__ = [
+    "ask_while_claimed",
+    "audit_holders",
+    "compare_holders",
+    "compare_lists",
+    "decide_at_claims",
+    "serve_config",
+]
 
 audit = logging.getLogger(AUDIT)
 
@@ -198,6 +206,15 @@ async def ask_while_claimed(holders: Holders, serving: Serving) -> None:
             await change.wait()
 
 
+async def decide_at_claims(context: DaemonContext, serving: Serving) -> None:
+    """Decide again who offers which hardware whenever a claim begins or ends to use some, until cancelled."""
+    await serving.wait_driver()
+    while True:
+        change = serving.notifier.next
+        context.ownership.refresh_soon()
+        await change.wait()
+
+
 def _log_difference(difference: Difference) -> None:
     holder = difference.holder
     facts = {
@@ -298,6 +315,8 @@ async def serve_config(
         daemon = Daemon(serving, context, group)
         context.claimed_ids = daemon.claimed_ids
         context.hand_over = daemon.hand_over
+        context.claimed = lambda: held_by_claims(serving.claims())
+        context.claims_revision = lambda: serving.claims_revision
         config_file = None if file is None else ConfigFile(file, daemon, serving.notifier.notify, look_again)
         probes = _Probes(serving, daemon, holders, config_file)
         tasks = []
@@ -315,6 +334,7 @@ async def serve_config(
                         compare_holders(holders, lambda: serving.guards, lambda: daemon.plugins)
                     ),
                 )
+            tasks.append(group.create_task(decide_at_claims(context, serving)))
             if config_file is not None:
                 tasks.append(group.create_task(config_file.follow(config)))
             if kube_events:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from devplug.holds.hardware import Use  # noqa: TC001 -- msgspec reads it
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 
@@ -51,10 +53,14 @@ class DeviceUse(Struct, frozen=True):
     """What a runtime is given for it, once it is prepared."""
     first_index: int = 0
     """The `{index}` of the first device of its request."""
+    use: Use | None = None
+    """What containers get of it; None if its plugin does not tell, or an older version has noted it."""
 
     def is_same(self, other: DeviceUse) -> bool:
         """Whether the other is this one, prepared or not."""
-        return replace(self, cdi_names=(), first_index=0) == replace(other, cdi_names=(), first_index=0)
+        return replace(self, cdi_names=(), first_index=0, use=None) == replace(
+            other, cdi_names=(), first_index=0, use=None
+        )
 
     def is_of(self, other: DeviceUse) -> bool:
         """Whether both are of one device."""

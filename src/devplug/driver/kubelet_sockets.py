@@ -154,6 +154,11 @@ class KubeletSockets:
         return self._store.claims
 
     @property
+    def claims_revision(self) -> int:
+        """A number that changes whenever `claims` does."""
+        return self._store.revision
+
+    @property
     def counters(self) -> ClaimCounters:
         """What the kubelet asked since the process began."""
         return self._counters

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from devplug.devices import Device
+    from devplug.driver.claim_uses import ClaimUse
     from devplug.driver.counters import ClaimCounters
     from devplug.driver.offer import DriverResource
     from devplug.driver.parameters import ParameterDecoder
@@ -196,6 +197,15 @@ class NodeDriver:
     def claim_uids(self) -> Iterable[str]:
         """Return the UIDs of the claims that use devices."""
         return self._sockets.claims.keys()
+
+    @property
+    def claims_revision(self) -> int:
+        """A number that changes whenever claims begin or end to use devices."""
+        return self._sockets.claims_revision
+
+    def claims(self) -> Iterable[ClaimUse]:
+        """Return the claims that use devices."""
+        return self._sockets.claims.values()
 
     def claims_of(self, resource_name: str) -> Mapping[str, tuple[DeviceClaim, ...]]:
         """Return the claims that use each of a resource's devices, by device ID."""

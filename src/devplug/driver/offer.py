@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from devplug.cdi.spec import CdiOwner
     from devplug.devices import ContainerResponse, Device
     from devplug.dra.taints import Toleration
+    from devplug.holds.hardware import Use
     from devplug.k8s.objects import Object
 
 __all__ = ["ClaimReader", "ClaimRequest", "DriverResource", "Offer", "OfferedDevice", "ResourceLists"]
@@ -61,6 +62,9 @@ class DriverResource(Protocol):
         before the claim was prepared. Raises `NotReadyError` for what passes within seconds: it is tried
         again. Any other `AllocationError` refuses the claim, with its text.
         """
+
+    def uses(self, device_ids: Sequence[str]) -> Mapping[str, Use]:
+        """Return what containers get of devices, by ID, as far as it is known."""
 
     async def current(
         self, device_ids: Sequence[str], first_index: int

@@ -68,6 +68,8 @@ class PreparedClaims:
     """
 
     def __init__(self, driver: str, folder: Path, cdi_folder: Path, boot: str) -> None:
+        self.revision = 0
+        """A number that changes whenever `claims` does."""
         self.claims: dict[str, ClaimUse] = {}
         """By UID. Right while the lock is held; before that, as of the last time that it was."""
         self.seen: dict[str, Sequence[Device | None]] = {}
@@ -111,6 +113,7 @@ class PreparedClaims:
 
     def recall(self) -> None:
         """Know the claims from the start, as far as both tell: the first lock makes them agree."""
+        self.revision += 1
         with suppress(OSError, msgspec.DecodeError):
             self.claims = self._log.read()
         with suppress(OSError):
@@ -179,11 +182,13 @@ class PreparedClaims:
     async def begin(self, use: ClaimUse) -> None:
         """Note that a use begins: once this returns, it is known whatever dies."""
         self.claims[use.uid] = use
+        self.revision += 1
         await self._note(Entry(use), is_durable=True)
 
     async def publish(self, use: ClaimUse, spec: CdiSpec | None) -> ClaimUse:
         """Make a use prepared: runtimes find its devices once this returns. Raises `KubeletError`."""
         prepared = replace(use, boot_id=self._boot_id)
+        self.revision += 1
         if spec is None:
             self.claims[use.uid] = prepared
             await self._note(Entry(prepared), is_durable=False)
@@ -206,6 +211,7 @@ class PreparedClaims:
             restored = await asyncio.to_thread(self._restored, use)
             if restored is not None:
                 self.claims[uid] = restored
+                self.revision += 1
                 self.seen.pop(uid, None)  # its devices may have changed since
 
     def _restored(self, use: ClaimUse) -> ClaimUse | None:
@@ -252,6 +258,7 @@ class PreparedClaims:
         self.seen.pop(uid, None)
         self.asked_for.discard(uid)
         if self.claims.pop(uid, None) is not None:
+            self.revision += 1
             await self._note(Entry(ended=uid), is_durable=False)
 
     async def _note(self, entry: Entry, *, is_durable: bool) -> None:
@@ -271,6 +278,7 @@ class PreparedClaims:
         if self._is_first:
             self._restore_all(claims)
         self.claims = claims
+        self.revision += 1
         self._is_first = False
 
     def _published(self) -> Iterator[tuple[str, ClaimUse]]:

@@ -342,13 +342,24 @@ class ClaimService:
         while True:
             use = with_shares(use, self._offer.devices, store.claims)
             if (other := in_the_way(use, store.claims, self._ending)) is None:
-                use = numbered(use, self._meeting(use, shared))
+                use = numbered(self._with_uses(use), self._meeting(use, shared))
                 await store.begin(use)
                 self._offer.changed.notify()
                 return use
             async with self._store.alone(other.uid):
                 if in_the_way(use, store.claims, self._ending) is other:
                     await self._take_over(use, other, deadline)
+
+    def _with_uses(self, use: ClaimUse) -> ClaimUse:
+        """Return a use with what containers get of each device, as far as its resource tells."""
+        found = {
+            (name, device_id): one
+            for name, ids in by_resource(use.devices).items()
+            if name in self._resources
+            for device_id, one in self._resources[name].uses(ids).items()
+        }
+        devices = [replace(one, use=found.get((one.resource_name, one.device_id))) for one in use.devices]
+        return replace(use, devices=tuple(devices))
 
     async def _take_over(self, use: ClaimUse, other: ClaimUse, deadline: float) -> None:
         """End the use of a claim that has released its devices; raises `ClaimRefusedError` if it has not."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from devplug.dra.taints import Toleration
     from devplug.driver.node_driver import NodeDriver
     from devplug.driver.offer import ClaimRequest
+    from devplug.holds.hardware import Use
     from devplug.plugin.contract import DevicePlugin
     from devplug.plugin.counters import PluginCounters
     from devplug.plugin.inventory import Inventory
@@ -52,6 +53,9 @@ class _WithNodes(Protocol):
 
     def current(self, devices: Sequence[Device], /, first_index: int = 0) -> ContainerResponse | None:
         """Return what containers get of claimed devices now; None if one of them is not there."""
+
+    def uses(self, device_ids: Sequence[str]) -> Mapping[str, Use]:
+        """Return what containers get of devices, by ID, as far as it is known."""
 
 
 class ClaimedPlugin:
@@ -191,6 +195,10 @@ class ClaimedPlugin:
             else [_without_links(response), *([_NOTHING] * (len(one.device_ids) - 1))]
             for one, response in zip(requests, responses, strict=True)
         ]
+
+    def uses(self, device_ids: Sequence[str]) -> Mapping[str, Use]:
+        """Return what containers get of devices, by ID, as far as it is known."""
+        return self._plugin.uses(device_ids) if isinstance(self._plugin, _WithNodes) else {}
 
     def _of_device(self, device_id: str) -> ContainerResponse:
         """Return what containers get of one device where that depends on no other."""

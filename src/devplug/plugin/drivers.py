@@ -11,8 +11,9 @@ import platform
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
+    from devplug.driver.claim_uses import ClaimUse
     from devplug.driver.counters import ClaimCounters
     from devplug.driver.node_driver import NodeDriver
     from devplug.driver.parameters import ParameterDecoder
@@ -75,6 +76,16 @@ class Drivers:
     def claim_uids(self) -> frozenset[str]:
         """Return the UIDs of the claims that use devices of any driver."""
         return frozenset(uid for driver in self._drivers.values() for uid in driver.claim_uids())
+
+    @property
+    def claims_revision(self) -> int:
+        """A number that changes whenever claims begin or end to use devices."""
+        return sum(driver.claims_revision for driver in self._drivers.values())
+
+    def claims(self) -> Iterator[ClaimUse]:
+        """Yield the claims that use devices of any driver."""
+        for driver in self._drivers.values():
+            yield from driver.claims()
 
     def statuses(self) -> tuple[DriverStatus, ...]:
         """Return the status of each driver at this moment, by name."""

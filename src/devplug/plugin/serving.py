@@ -27,11 +27,12 @@ from devplug.plugin.status import device_statuses, pages_at, resource_status, se
 from devplug.status import grouped_faults, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Mapping
+    from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
     from collections.abc import Set as AbstractSet
     from pathlib import Path
 
     from devplug.devices import StrPath
+    from devplug.driver.claim_uses import ClaimUse
     from devplug.driver.counters import ClaimCounters
     from devplug.driver.parameters import ParameterDecoder
     from devplug.k8s.account import Account
@@ -160,6 +161,15 @@ class Serving:
     def claim_uids(self) -> frozenset[str]:
         """Return the UIDs of the claims that use devices."""
         return self._drivers.claim_uids()
+
+    @property
+    def claims_revision(self) -> int:
+        """A number that changes whenever claims begin or end to use devices."""
+        return self._drivers.claims_revision
+
+    def claims(self) -> Iterator[ClaimUse]:
+        """Yield the claims that use devices of any DRA driver."""
+        return self._drivers.claims()
 
     def driver_statuses(self) -> tuple[DriverStatus, ...]:
         """Return the status of each DRA driver at this moment, by name."""
