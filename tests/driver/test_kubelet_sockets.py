@@ -168,8 +168,8 @@ async def test_a_driver_that_restarts_knows_its_claims(node: Node) -> None:
     assert node.resource.released == ["a"]
 
 
-async def test_a_pod_that_is_deleted_by_force_lets_the_next_one_have_the_device(node: Node) -> None:
-    """D28: the new claim is prepared before the old one is unprepared, which does nothing any more."""
+async def test_claim_that_is_deleted_by_force_keeps_its_device_until_unprepare(node: Node) -> None:
+    """D28: the new claim is prepared before the old one is unprepared, whose container may still run."""
     node.claims.allocate("old", "a")
     driver = node.driver("a")
     async with running(node.root, Cluster(node)) as kubelet, serving(driver):
@@ -178,12 +178,14 @@ async def test_a_pod_that_is_deleted_by_force_lets_the_next_one_have_the_device(
         kubelet.remove_pod("u")
         node.claims.delete("old")
         node.claims.allocate("new", "a", pods=("v",))
-        await kubelet.run_pod(pod("v", "new"))
-        assert events(kubelet) == []
-        assert node.resource.released == ["a"]
-        assert node.cdi_names() == [f"k8s.{DRIVER}-claim-uid-new.yaml"]
+        assert not await kubelet.dra.try_prepare(pod("v", "new"))
+        (refusal,) = events(kubelet)
+        assert "ResourceClaim ns/old is deleted, but its pod may still run here" in refusal
+        assert node.resource.released == []
         await kubelet.dra.reconcile()
         assert node.resource.released == ["a"]
+        await kubelet.run_pod(pod("v", "new"))
+        assert node.cdi_names() == [f"k8s.{DRIVER}-claim-uid-new.yaml"]
         assert driver.held_ids(SERIAL) == {"a"}
 
 

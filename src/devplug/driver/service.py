@@ -7,6 +7,7 @@ worked on by one task at a time, different ones side by side.
    prepare costs the pod a minute (dra.md D18). What cannot pass is refused at once.
 2. A device that another claim still uses is taken over only if the API server says that this one has released
    it: the kubelet may unprepare late (D28). The old use is ended first, and its unprepare then does nothing.
+   A claim that is deleted while this kubelet has it prepared has released nothing: its containers may run.
 3. A release is called before it is noted that a use is over. So it is called once, unless this process ends
    between the two, or the machine just after: then once more, as a device that was not cleaned up is worse
    than one cleaned twice.
@@ -364,6 +365,13 @@ class ClaimService:
     async def _take_over(self, use: ClaimUse, other: ClaimUse, deadline: float) -> None:
         """End the use of a claim that has released its devices; raises `ClaimRefusedError` if it has not."""
         found = await self._found(other.namespace, other.name, deadline)
+        is_gone = text(found, "metadata", "uid") != other.uid
+        if is_gone and other.uid in self._store.asked_for:
+            # Its finalizer was removed by hand, or its pod by force: the containers may still run.
+            raise ClaimRefusedError(
+                f"ResourceClaim {other} is deleted, but its pod may still run here with device "
+                f"{quoted(other.devices[0].name)}; the device is free once the kubelet unprepares the claim"
+            )
         for device in other.devices:
             if any(device.excludes(wanted) for wanted in use.devices) and still_holds(
                 found, other.uid, self._driver, self._node_name, device.name
