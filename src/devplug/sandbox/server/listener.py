@@ -189,9 +189,12 @@ class ApiServer:
             await server.serve(sockets=[listener])
         finally:
             self._app.end()
-            if server.started:
-                await server.shutdown(sockets=[listener])
-            self.close()
+            try:
+                if server.started:
+                    await server.shutdown(sockets=[listener])
+            finally:
+                server.abort()
+                self.close()
 
     def _config(self) -> uvicorn.Config:
         tls = self._tls
@@ -227,6 +230,12 @@ class _Server(uvicorn.Server):
 
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
         return nullcontext()
+
+    def abort(self) -> None:
+        """Cut the connections that `shutdown` leaves: those in use, and those that came meanwhile."""
+        for connection in list(self.server_state.connections):
+            if connection.transport is not None:
+                connection.transport.abort()
 
 
 def _read(file: Path) -> bytes:
