@@ -203,23 +203,14 @@ def preferred(
 
 
 def steered(
-    available: Iterable[str], must_include: Collection[str], size: int, doubts: Mapping[str, int]
+    available: Iterable[str], must_include: Collection[str], size: int, doubtful: Collection[str]
 ) -> tuple[list[str], list[str]]:
-    """Return the IDs to choose `size` from, and those that have to be chosen, so that doubtful IDs come last.
-
-    `doubts` says how doubtful an ID is; an ID that is not in it is not doubtful.
-    """
-    by_doubt: dict[int, list[str]] = {}
-    for device_id in available:
-        if device_id not in must_include:
-            by_doubt.setdefault(doubts.get(device_id, 0), []).append(device_id)
-    certain = [*must_include]
-    for doubt in sorted(by_doubt):
-        allowed = certain + by_doubt[doubt]
-        if len(allowed) >= size:
-            return allowed, certain
-        certain = allowed
-    return certain, certain
+    """Return the IDs to choose `size` from, and those that have to be chosen: doubtful IDs come last."""
+    others = [one for one in available if one not in must_include]
+    certain = [*must_include, *(one for one in others if one not in doubtful)]
+    if len(certain) >= size:
+        return certain, [*must_include]
+    return [*certain, *(one for one in others if one in doubtful)], certain
 
 
 def _in_order(candidates: Iterable[Candidate]) -> list[Candidate]:

@@ -476,7 +476,7 @@ class ConfiguredPlugin(DevicePlugin):
     ) -> Sequence[Device]:
         """Return the devices that go best together, as `prefer` of the file says.
 
-        Devices that a container may hold come last: the kubelet forgets an allocation in some races, and
+        Devices that a container still has come last: the kubelet forgets an allocation in some races, and
         after a loss of its checkpoint (kubernetes/kubernetes PR 137534; reference of the kubelet, L5, L7).
         With no devices in the answer the kubelet takes those that it would have taken unasked (manager.go
         devicesToAllocate). It is asked whatever the file says: that it may ask is part of the registration,
@@ -485,13 +485,13 @@ class ConfiguredPlugin(DevicePlugin):
         share = self.resource.share
         by_id = {device.id: device for device in (*must_include, *available)}
         must = [device.id for device in must_include]
-        doubts = await self._doubts(by_id.keys() - set(must), size - len(must))
+        doubtful = await self._doubtful(by_id.keys() - set(must))
         has_choice = self.resource.prefer != "none" and (share.replicas > 1 or share.max_per_container != 1)
-        if not (has_choice or doubts):
+        if not (has_choice or doubtful):
             return ()
         from devplug.daemon.preference import preferred, steered
 
-        allowed, must = steered(by_id, must, size, doubts)
+        allowed, must = steered(by_id, must, size, doubtful)
         chosen = preferred(
             self.resource.prefer,
             [self._candidate(device_id, by_id[device_id].numa_nodes) for device_id in allowed],
@@ -506,19 +506,12 @@ class ConfiguredPlugin(DevicePlugin):
         )
         return [by_id[device_id] for device_id in chosen]
 
-    async def _doubts(self, ids: AbstractSet[str], needed: int) -> Mapping[str, int]:
-        """Return how doubtful it is that available IDs are free, without those that are free.
-
-        2 are those that the kubelet names as held itself. It is asked only if there are not enough others:
-        a List that comes at the wrong moment is what makes it forget devices.
-        """
+    async def _doubtful(self, ids: AbstractSet[str]) -> frozenset[str]:
+        """Return those of available IDs that a container may still have."""
         if (holders := self.context.holders_of(self.resource)) is None:
-            return {}
+            return frozenset()
         held = ids & self.held.held_ids()
-        doubts = dict.fromkeys(held, 1)
-        if held and len(ids) - len(held) < needed:
-            doubts.update(dict.fromkeys(held & await holders.named_ids(self.resource_name), 2))
-        return doubts
+        return await holders.doubtful(self.resource_name, held) if held else frozenset()
 
     def _candidate(self, device_id: str, numa_nodes: tuple[int, ...]) -> Candidate:
         from devplug.daemon.preference import Candidate

@@ -58,7 +58,7 @@ early."""
 ANSWER_SECONDS: Final = 5.0
 """How long an Allocate waits for a kubelet that has answered before, and does not now."""
 
-NAMED_SECONDS: Final = 0.5
+DOUBT_SECONDS: Final = 0.5
 """The time for a List that the answer to GetPreferredAllocation waits for."""
 
 AGAIN_SECONDS: Final = 0.5
@@ -119,6 +119,8 @@ class Holders:
         self._needs = 0
         self._readers: set[asyncio.Queue[Difference]] = set()
         self._released_to: set[str] = set()
+        self._doubts: tuple[float, Sequence[PodResources]] | None = None
+        """The last answer to `doubtful`, and its time."""
         self._allocating = 0
         """How many Allocates are answered at this moment."""
         self._serves_get = True
@@ -300,13 +302,36 @@ class Holders:
             return await self._pods_of(resource_name, device_ids)
         return pods
 
-    async def named_ids(self, resource_name: str) -> frozenset[str]:
-        """Return the IDs of a resource that the kubelet names as held now; none if it does not answer."""
-        try:
-            answer = await ask(self._socket, timeout_seconds=NAMED_SECONDS)
-        except UnansweredError:
+    async def doubtful(self, resource_name: str, held_ids: Iterable[str]) -> frozenset[str]:
+        """Return those of held IDs that the kubelet calls available although a pod may still have them.
+
+        Others are about to be released: their pods have ended. The answer of the kubelet may be a second old,
+        and without one none is doubtful: Allocate asks again.
+        """
+        if not self.is_known:
             return frozenset()
-        return frozenset(device_id for pod in answer.pods for device_id in ids_of(pod, resource_name))
+        if self._doubts is None or self._clock() - self._doubts[0] >= QUICK_PERIOD_SECONDS:
+            # The kubelet answers 100 questions a second, and each Allocate needs one, too.
+            try:
+                answer = await ask(self._socket, timeout_seconds=DOUBT_SECONDS)
+            except UnansweredError:
+                return frozenset()
+            self._doubts = self._clock(), answer.pods
+        pods = self._doubts[1]
+        named = {device_id for pod in pods for device_id in ids_of(pod, resource_name)}
+        return frozenset(
+            one for one in held_ids if one in named or self._has_lost_books(resource_name, one, pods)
+        )
+
+    def _has_lost_books(self, resource_name: str, device_id: str, pods: Sequence[PodResources]) -> bool:
+        """Whether the kubelet lists the last holders of an ID without it, and never had it in its books."""
+        holders, is_booked = self._ledger.last_holders(resource_name, device_id)
+        return (
+            not is_booked
+            and are_listed_without(holders, resource_name, pods)
+            # A pod of the same name may be the one that is admitted now; lost books name no device.
+            and not self._is_in_checkpoint(resource_name, device_id)
+        )
 
     def _refuse_held(self, resource_name: str, device_id: str, pods: Sequence[PodResources]) -> None:
         """Raise `AllocationError` if the kubelet names a holder of an ID, or if there is a first doubt."""
@@ -316,15 +341,9 @@ class Holders:
                     f"device {quoted(device_id)} is held by {pod.namespace}/{pod.name}; the kubelet has "
                     "allocated it twice; delete and recreate this pod"
                 )
-        holders, is_booked = self._ledger.last_holders(resource_name, device_id)
         doubt = resource_name, device_id, socket_identity(self._socket)
-        if (
-            not is_booked
-            and doubt not in self._refused
-            and are_listed_without(holders, resource_name, pods)
-            # A pod of the same name may be the one that is admitted now; lost books name no device.
-            and not self._is_in_checkpoint(resource_name, device_id)
-        ):
+        if doubt not in self._refused and self._has_lost_books(resource_name, device_id, pods):
+            holders, _ = self._ledger.last_holders(resource_name, device_id)
             self._refused.add(doubt)
             raise AllocationError(
                 f"device {quoted(device_id)} was held by {holders[0].namespace}/{holders[0].pod}, which the "

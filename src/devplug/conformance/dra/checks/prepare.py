@@ -257,13 +257,13 @@ async def answers_every_claim(bed: DriverBed) -> None:
     lane=LANE,
 )
 async def takes_a_device_over(bed: DriverBed) -> None:
-    """Delete the first claim of a device from the API server, have a second prepared, unprepare the first."""
+    """Take the allocation of a device from its claim, have a second one prepared, unprepare the first."""
     (device,) = bed.free()
     old = bed.allocate(device)
     await bed.prepare(old)
-    bed.delete(old)
+    bed.release(old)
     new = bed.allocate(device)
-    first = await bed.prepare(new, after="with the old claim gone")
+    first = await bed.prepare(new, after="with the old claim released")
     await bed.unprepare(old, after="late")
     if await bed.prepare(new, after="after the late unprepare") != first:
         raise FailedError("the late unprepare of the old claim changed the answer for the new one")
