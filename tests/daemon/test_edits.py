@@ -109,7 +109,7 @@ async def admissions(one: Node, seconds: float) -> AsyncIterator[None]:
 async def test_edits_of_expose_interrupt_nothing(short_dir: Path) -> None:
     edits: dict[str, float] = {}
     async with node(short_dir, env(0)) as one:
-        async with admissions(one, 0.01):
+        async with admissions(one, 0.02):
             for number in range(1, 21):
                 write(one.file, env(number))
                 edits[str(number)] = now()
@@ -174,7 +174,7 @@ async def test_fifty_edits_of_every_kind_interrupt_nothing(short_dir: Path) -> N
 async def test_no_edit_of_discover_interrupts_anything(short_dir: Path) -> None:
     """The kubelet may have chosen a device that the new configuration does not find."""
     async with node(short_dir, env(0)) as one:
-        async with admissions(one, 0.01):
+        async with admissions(one, 0.02):
             for names in ("x[01]", "x[23]", "*", "x3", "x[0-2]", "*"):
                 write(one.file, env(1), f'{{path: "{short_dir}/by-id/{names}"}}')
                 await passes(0.4)
