@@ -82,9 +82,9 @@ PYTEST := python -m pytest --numprocesses $(shell echo $$(($$(nproc) + 1))) --di
 
 # What is decided without input or output, and told by values alone.
 PURE := $(addprefix tests/,test_backoff.py test_devices.py test_errors.py cdi daemon/cdi daemon/config daemon/importers daemon/inspection dra metrics \
-	$(addprefix daemon/test_,container_response.py health_rules.py overlap.py placement.py preference.py device_links.py) \
+	$(addprefix daemon/test_,container_response.py health_rules.py placement.py preference.py device_links.py) \
 	k8s sandbox/api sandbox/authorization sandbox/openapi sandbox/scheduler wire/http2 wire/test_messages.py wire/test_protobuf.py \
-	$(addprefix holds/test_,ledger.py any_history.py) \
+	$(addprefix holds/test_,decide.py ledger.py any_history.py) \
 	$(addprefix kubelet/test_,allocation.py hints.py predicates.py topology.py) \
 	$(addprefix plugin/test_,socket_registration.py slices.py snapshot.py takeover.py watcher_registration.py))
 
