@@ -7,19 +7,21 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from devplug import serve
+from devplug.daemon.care import care_of
 from devplug.daemon.config.types import Resource
 from devplug.daemon.context import DaemonContext
-from devplug.daemon.held_devices import DirtyFile, HeldDevices
 from devplug.daemon.resource import ConfiguredPlugin
 from devplug.daemon.service import serve_config
 from devplug.daemon.sources.device import HostDevice
 from devplug.devices import Device
 from devplug.errors import AllocationError, UnhealthyDeviceError
 from devplug.holds.held_device import Rules
+from devplug.holds.held_devices import DirtyFile, HeldDevices
 from devplug.holds.holders import Holders
 from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import Container, Pod, PodPhase
@@ -38,6 +40,10 @@ def with_command(key: str, script: str, rest: str = "") -> Resource:
     return resource(f"discover: {{static: {{ids: [a, b]}}}}, {text}, {rest}".rstrip(", "))
 
 
+def held_devices(described: Resource, holders: Holders | None, **more: Any) -> HeldDevices[HostDevice]:
+    return HeldDevices(care_of(described), holders, **more)
+
+
 def lines(path: Path) -> list[str]:
     return path.read_text().split() if path.exists() else []
 
@@ -47,7 +53,7 @@ def lines(path: Path) -> list[str]:
 
 async def test_a_device_that_is_given_out_again_is_cleaned_first(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    held = HeldDevices(with_command("onRelease", f"echo $DEVPLUG_DEVICE_ID >> {log}"), None)
+    held = held_devices(with_command("onRelease", f"echo $DEVPLUG_DEVICE_ID >> {log}"), None)
     await held.before_giving([Device("a")])
     held.give([Device("a")])
     assert lines(log) == []
@@ -60,7 +66,7 @@ async def test_a_device_that_is_given_out_again_is_cleaned_first(tmp_path: Path)
 async def test_a_device_that_cannot_be_cleaned_is_refused_and_unhealthy_until_it_can(tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     broken.touch()
-    held = HeldDevices(
+    held = held_devices(
         with_command("onRelease", f"test ! -e {broken} || {{{{ echo stuck; exit 7; }}}}"), None
     )
     held.give([Device("a")])
@@ -77,7 +83,7 @@ async def test_a_device_that_cannot_be_cleaned_is_refused_and_unhealthy_until_it
 async def test_a_cleaning_that_failed_is_tried_again_by_itself(tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     broken.touch()
-    held = HeldDevices(with_command("onRelease", f"test ! -e {broken}"), None, retry_seconds=0.05)
+    held = held_devices(with_command("onRelease", f"test ! -e {broken}"), None, retry_seconds=0.05)
     held.give([Device("a")])
     with pytest.raises(UnhealthyDeviceError):
         await held.before_giving([Device("a")])
@@ -91,7 +97,7 @@ async def test_a_cleaning_that_failed_is_tried_again_by_itself(tmp_path: Path) -
 async def test_a_device_of_which_others_hold_a_replica_is_left_alone(tmp_path: Path) -> None:
     log = tmp_path / "log"
     one = with_command("onRelease", f"echo $DEVPLUG_DEVICE_ID >> {log}", "share: {replicas: 2}")
-    held = HeldDevices(one, None)
+    held = held_devices(one, None)
     held.give([Device("a::0"), Device("a::1")])
     await held.before_giving([Device("a::0")])
     assert lines(log) == []
@@ -104,7 +110,7 @@ async def test_the_command_knows_what_the_device_says_of_itself(tmp_path: Path) 
         "onRelease: {exec: {command: "
         f'[/bin/sh, -c, "echo $0 $DEVPLUG_SERIAL > {log}", "{{serial}}"]}}}}'
     )
-    held = HeldDevices(one, None)
+    held = held_devices(one, None)
     held.follow([HostDevice("a", facts={"serial": "A6008"})], is_any_gone=False)
     held.give([Device("a")])
     await held.before_giving([Device("a")])
@@ -124,20 +130,20 @@ class Claimed:
             "onRelease", f"echo $DEVPLUG_DEVICE_ID >> {self.log}; test ! -e {self.broken}", rest
         )
         self.old, self.new = (
-            HeldDevices(
+            held_devices(
                 one, None, claimed_ids=lambda: frozenset(self.ids), dirty_file=DirtyFile(folder / "dirty")
             )
             for _ in range(2)
         )
 
-    async def give(self, held: HeldDevices, *ids: str) -> None:
+    async def give(self, held: HeldDevices[HostDevice], *ids: str) -> None:
         """Do what the driver and the plugin do when a claim is prepared."""
         self.ids.update(ids)
         devices = [Device(one) for one in ids]
         await held.before_giving(devices)
         held.give(devices)
 
-    async def release(self, held: HeldDevices, *ids: str) -> None:
+    async def release(self, held: HeldDevices[HostDevice], *ids: str) -> None:
         """Do what they do when it is unprepared."""
         await held.release(ids)
         self.ids.difference_update(ids)
@@ -183,7 +189,7 @@ async def test_replicas_that_are_released_at_the_same_time_are_cleaned_once(tmp_
 
 async def test_a_release_by_a_claim_with_nothing_to_clean_writes_nothing(tmp_path: Path) -> None:
     plain = resource("discover: {static: {ids: [a]}}")
-    held = HeldDevices(
+    held = held_devices(
         plain, None, claimed_ids=lambda: frozenset("a"), dirty_file=DirtyFile(tmp_path / "dirty")
     )
     await held.release(["a"])
@@ -215,7 +221,7 @@ async def test_a_device_that_came_free_is_held_until_it_is_clean(short_dir: Path
         registered(kubelet, healthy("a")),
         asyncio.TaskGroup() as group,
     ):
-        held = HeldDevices(with_command("onRelease", f"echo $DEVPLUG_DEVICE_ID >> {log}"), holders)
+        held = held_devices(with_command("onRelease", f"echo $DEVPLUG_DEVICE_ID >> {log}"), holders)
         running = group.create_task(held.run())
         held.give([Device("a")])
         assert held.held_names() == {"a"}

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from devplug.daemon.held_devices import DirtyFile
 from devplug.holds.held_device import Remembered
+from devplug.holds.held_devices import DirtyFile
 from devplug.holds.ledger_store import LedgerFile
 from devplug.linux.durable_file import write_whole
 

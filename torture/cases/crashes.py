@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from devplug.cdi.spec import CdiDevice, CdiNode, CdiSpec, parse
 from devplug.daemon.cdi.spec_files import CdiFolder, file_name
-from devplug.daemon.held_devices import DirtyFile
 from devplug.holds.held_device import Remembered
+from devplug.holds.held_devices import DirtyFile
 from devplug.holds.ledger_store import LedgerFile
 from devplug.k8s.objects import text, with_part
 from devplug.kubelet.checkpoint import Checkpoint, CheckpointEntry, decode, encode

@@ -17,7 +17,7 @@ from devplug.daemon.config.globs import covers
 from devplug.daemon.config.templates import Missing, Template, Writing, parse_template, render_all, render_one
 from devplug.devices import DEVICE_ID_LIMIT_BYTES, ContainerResponse, Device, DeviceNode, Mount
 from devplug.errors import InvalidRequestError, PluginError, UnhealthyDeviceError
-from devplug.holds.hardware import MEMORY_MAJOR, Use, number_key
+from devplug.holds.hardware import MEMORY_MAJOR, REPLICA_MARK, Use, number_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 FALLBACK_SUBSYSTEMS: Final = frozenset({"usb", "vfio", "vfio-dev"})
 """The raw ways to a device: the bus node of a USB device, the group of a function. They are for containers
 that bring a driver of their own, so they are given only if there is nothing else, or by name."""
-
-REPLICA_MARK: Final = "::"
-"""Between the name of a found device and the number of its replica, as NVIDIA's plugin writes it."""
 
 RESPONSES_LIMIT: Final = 256
 """For how many sets of device IDs a resource keeps its response: most containers have one device each."""

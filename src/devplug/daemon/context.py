@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from devplug.daemon.held_devices import DirtyFile
-from devplug.daemon.ownership import HeldDevice, Ownership
 from devplug.daemon.sources.host import Host
+from devplug.holds.held_devices import DirtyFile
 from devplug.holds.names import FILE_NAME as NAMES_FILE
 from devplug.holds.names import NamesRegister
+from devplug.holds.ownership import HeldDevice, Ownership, number_at
 from devplug.linux.boot import boot_id
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from devplug.daemon.cdi.spec_files import CdiFolder
     from devplug.daemon.config.types import Resource
     from devplug.daemon.sources.device import HostDevice
-    from devplug.holds.hardware import Use
+    from devplug.holds.hardware import Key, Use
     from devplug.holds.holders import Holders
 
 logger = logging.getLogger(__name__)
@@ -59,16 +59,19 @@ class DaemonContext(Struct):
     """Called after each scan for devices, with the resource's name and the seconds that it took."""
     on_change: Callable[[], None] = lambda: None
     """Called when a resource finds other devices than before, even if the advertised list stays the same."""
-    _ownership: Ownership | None = None
+    _ownership: Ownership[HostDevice] | None = None
 
     @property
-    def ownership(self) -> Ownership:
+    def ownership(self) -> Ownership[HostDevice]:
         """The owner of the decision which resource offers which hardware."""
         if self._ownership is None:
             boot = boot_id()
             register = NamesRegister(None if self.memory is None else self.memory / NAMES_FILE, boot=boot)
-            self._ownership = Ownership(self.host, register, self._held, self._revision, boot)
+            self._ownership = Ownership(self._number_at, register, self._held, self._revision, boot)
         return self._ownership
+
+    def _number_at(self, path: str) -> Key | None:
+        return number_at(self.host.inside(path))
 
     def _held(self) -> Iterator[HeldDevice]:
         """Yield every held device of this node that is known here."""

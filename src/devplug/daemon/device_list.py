@@ -13,7 +13,6 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from devplug.daemon.container_response import (
-    REPLICA_MARK,
     device_ids,
     found_name,
     missing_node_of,
@@ -22,7 +21,7 @@ from devplug.daemon.device_attributes import NO_FACTS, facts_for_claims
 from devplug.daemon.sources.device import HostDevice
 from devplug.devices import Device, Health, HealthState
 from devplug.errors import PluginError
-from devplug.holds.hardware import marks
+from devplug.holds.hardware import REPLICA_MARK, marks
 from devplug.status import DeviceStatus, health_word
 from devplug.wire.values import LIST_LIMIT_BYTES
 

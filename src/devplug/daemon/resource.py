@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct, field
 
 from devplug.cdi.spec import kind_of
+from devplug.daemon.care import care_of
 from devplug.daemon.cdi.resource_spec import ResourceCdiSpec
 from devplug.daemon.container_response import Responses, found_name, share_of, use_of, with_room_for_replicas
 from devplug.daemon.context import DaemonContext
 from devplug.daemon.device_list import REMOVED, Answered, DeviceList, ScanResult, next_drop_at
-from devplug.daemon.held_devices import HeldDevices
 from devplug.daemon.path_check import check_shares, faulty_node
 from devplug.daemon.sources.hardware import numa_distances
 from devplug.daemon.sources.kinds import source_of
 from devplug.devices import Device, Health, HealthState
 from devplug.errors import AllocationError, PluginError, UnhealthyDeviceError
+from devplug.holds.held_devices import HeldDevices
 from devplug.holds.holders import ANSWER_SECONDS
 from devplug.linux.notifier import within
 from devplug.plugin.contract import DevicePlugin
@@ -78,8 +79,8 @@ class ConfiguredPlugin(DevicePlugin):
         self.resource_name = resource.name
         self.context = context or DaemonContext()
         self.listing = DeviceList(resource, is_claimed=resource.serve == "dra")
-        self.held: HeldDevices = HeldDevices(
-            resource,
+        self.held: HeldDevices[HostDevice] = HeldDevices(
+            care_of(resource),
             self.context.holders_of(resource),
             claimed_ids=self.context.claimed_ids_of(resource),
             given=self.context.given.setdefault(resource.name, {}),

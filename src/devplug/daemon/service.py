@@ -20,7 +20,6 @@ from devplug.daemon.config.loader import decode_device_config
 from devplug.daemon.config_file import ConfigFile
 from devplug.daemon.context import DaemonContext
 from devplug.daemon.daemon import Daemon
-from devplug.daemon.ownership import held_by_claims
 from devplug.daemon.sources.host import Host
 from devplug.holds.client import UnansweredError, ask_allocatable
 from devplug.holds.held_device import Allocated
@@ -315,7 +314,7 @@ async def serve_config(
         daemon = Daemon(serving, context, group)
         context.claimed_ids = daemon.claimed_ids
         context.hand_over = daemon.hand_over
-        context.claimed = lambda: held_by_claims(serving.claims())
+        context.claimed = serving.held_by_claims
         context.claims_revision = lambda: serving.claims_revision
         config_file = None if file is None else ConfigFile(file, daemon, serving.notifier.notify, look_again)
         probes = _Probes(serving, daemon, holders, config_file)

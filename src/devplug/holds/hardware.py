@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 MEMORY_MAJOR: Final = 1
 """Major of /dev/null and its like (the kernel's devices.txt): no hardware is behind them."""
 
+REPLICA_MARK: Final = "::"
+"""Between the name of a found device and the number of its replica, as NVIDIA's plugin writes it."""
+
 Key: TypeAlias = str
 """A device number, as `char 188:0`, or a folder below /sys/devices: who shares a key shares hardware."""
 

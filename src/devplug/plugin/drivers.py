@@ -10,10 +10,11 @@ import os
 import platform
 from typing import TYPE_CHECKING, Final
 
+from devplug.holds.ownership import HeldDevice
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
-    from devplug.driver.claim_uses import ClaimUse
     from devplug.driver.counters import ClaimCounters
     from devplug.driver.node_driver import NodeDriver
     from devplug.driver.parameters import ParameterDecoder
@@ -82,10 +83,13 @@ class Drivers:
         """A number that changes whenever claims begin or end to use devices."""
         return sum(driver.claims_revision for driver in self._drivers.values())
 
-    def claims(self) -> Iterator[ClaimUse]:
-        """Yield the claims that use devices of any driver."""
+    def held(self) -> Iterator[HeldDevice]:
+        """Yield the devices that claims use; who only looks at a device does not use it."""
         for driver in self._drivers.values():
-            yield from driver.claims()
+            for claim in driver.claims():
+                for one in claim.devices:
+                    if not one.has_admin_access:
+                        yield HeldDevice(one.resource_name, one.device_id, one.use, f"ResourceClaim {claim}")
 
     def statuses(self) -> tuple[DriverStatus, ...]:
         """Return the status of each driver at this moment, by name."""

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from devplug.devices import StrPath
-    from devplug.driver.claim_uses import ClaimUse
     from devplug.driver.counters import ClaimCounters
     from devplug.driver.parameters import ParameterDecoder
+    from devplug.holds.ownership import HeldDevice
     from devplug.k8s.account import Account
     from devplug.metrics.probes import Probes
     from devplug.plugin.claimed_plugin import ClaimedPlugin
@@ -167,9 +167,9 @@ class Serving:
         """A number that changes whenever claims begin or end to use devices."""
         return self._drivers.claims_revision
 
-    def claims(self) -> Iterator[ClaimUse]:
-        """Yield the claims that use devices of any DRA driver."""
-        return self._drivers.claims()
+    def held_by_claims(self) -> Iterator[HeldDevice]:
+        """Yield the devices that claims use, of any DRA driver."""
+        return self._drivers.held()
 
     def driver_statuses(self) -> tuple[DriverStatus, ...]:
         """Return the status of each DRA driver at this moment, by name."""

@@ -20,10 +20,11 @@ from devplug.cdi.spec import (
     qualified_name,
     unplugged,
 )
-from devplug.daemon.container_response import REPLICA_MARK, share_of
+from devplug.daemon.container_response import share_of
 from devplug.daemon.path_check import nodes_below, real_path_of
 from devplug.devices import DeviceNode
 from devplug.errors import AllocationError, KubeletError, PluginError
+from devplug.holds.hardware import REPLICA_MARK
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -90,6 +90,11 @@ class HostDevice(Struct, frozen=True):
         ]
         return (self.hardware, *numbers) if self.hardware else tuple(numbers)
 
+    @property
+    def has_hardware(self) -> bool:
+        """Whether it can be absent: a device without node and folder is there as long as the file has it."""
+        return bool(self.nodes or self.hardware)
+
     def __hash__(self) -> int:
         """Return the hash of what identifies it: mappings have none."""
         return hash(self.name)

@@ -1,9 +1,8 @@
-"""The held devices of one resource: which containers may hold, and `onRelease` once they are released.
+"""The held devices of one resource: which containers may hold, and their clean-up once they are released.
 
-A device is dirty from its Allocate until `onRelease` has run for it. The kubelet never says that a pod has
-ended. So `onRelease` runs when PodResources no longer lists a holder of the device, or, if the kubelet
-allocates it again before that, within that Allocate. The names of dirty devices are in a file, for the next
-daemon.
+A device is dirty from its Allocate until it was cleaned up. The kubelet never says that a pod has ended. So
+the clean-up runs when PodResources no longer lists a holder of the device, or, if the kubelet allocates it
+again before that, within that Allocate. The names of dirty devices are in a file, for the next process.
 """
 
 from __future__ import annotations
@@ -12,26 +11,21 @@ import asyncio
 import json
 import logging
 from collections import defaultdict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from msgspec import Struct, field
 
 from devplug.backoff import backoff_seconds
-from devplug.daemon.config.templates import Missing
-from devplug.daemon.container_response import device_ids, found_name
-from devplug.daemon.sources.device import HostDevice
 from devplug.devices import Device, Health
-from devplug.errors import AllocationError, UnhealthyDeviceError, one_line
+from devplug.errors import AllocationError, UnhealthyDeviceError
 from devplug.holds.ledger import NO_USES
 from devplug.linux.durable_file import remove_remains, write_whole
 from devplug.linux.notifier import within
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from devplug.daemon.command_result import CommandResult
-    from devplug.daemon.config.types import Resource, TimedCommand
     from devplug.holds.hardware import Use
     from devplug.holds.holders import Holders
 
@@ -39,10 +33,10 @@ logger = logging.getLogger(__name__)
 
 FIRST_RETRY_SECONDS: Final = 30.0
 LAST_RETRY_SECONDS: Final = 600.0
-"""The shortest and the longest wait before an `onRelease` that failed is tried again, in seconds."""
+"""The shortest and the longest wait before a clean-up that failed is tried again, in seconds."""
 
 CLEANED_AT_ONCE: Final = 64
-"""Most devices of one resource for which `onRelease` runs at the same time."""
+"""Most devices of one resource that are cleaned up at the same time."""
 
 LOGGED_LIMIT: Final = 20
 """Most devices that one log line names."""
@@ -51,18 +45,50 @@ LOGGED_LIMIT: Final = 20
 # ── the devices ───────────────────────────────────────────────────────────────────────────────────
 
 
-class Books(Struct):
+class CleanableDevice(Protocol):
+    """A device that is present, and that can be cleaned up."""
+
+    @property
+    def name(self) -> str:
+        """A device ID, or what the IDs of its replicas begin with."""
+
+    @property
+    def has_hardware(self) -> bool:
+        """Whether it can be absent: by its name, its node and its path a clean-up may reach others then."""
+
+
+AnyFound = TypeVar("AnyFound", bound=CleanableDevice)
+
+
+class Care(Struct, Generic[AnyFound], frozen=True):
+    """What becomes of a resource's devices after their use."""
+
+    resource_name: str
+    clean: Callable[[str, AnyFound | None], Awaitable[str]] | None = None
+    """Cleans up a device, by name and as it was last seen; returns why that failed, or ""."""
+    lose: Callable[[AnyFound], Awaitable[object]] | None = None
+    """Called for a held device that was unplugged."""
+    key: str = "onRelease"
+    """What people call the clean-up."""
+    replicas: int = 1
+    name_of: Callable[[str], str] = str
+    """Returns the name of the found device behind a device ID."""
+    ids_of: Callable[[str], Sequence[str]] = lambda name: (name,)
+    """Returns the device IDs that stand for a found device, by its name."""
+
+
+class Books(Struct, Generic[AnyFound]):
     """What is known of a resource's held devices, over all edits of the resource."""
 
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    found: dict[str, HostDevice] = field(default_factory=dict)
+    found: dict[str, AnyFound] = field(default_factory=dict)
     """The devices as the last scan that found them saw them, by name."""
     dirty: set[str] = field(default_factory=set)
-    """The names of devices for which `onRelease` has to run."""
+    """The names of devices that have to be cleaned up."""
     inherited: set[str] = field(default_factory=set)
     """The dirty devices that an older version has left in its own file."""
     faults: dict[str, str] = field(default_factory=dict)
-    """Why the last `onRelease` failed, by name."""
+    """Why the last clean-up failed, by name."""
     releasing: set[str] = field(default_factory=set)
     """The device IDs of claims that are being released: they keep no replica from being cleaned."""
     locks: defaultdict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
@@ -71,7 +97,7 @@ class Books(Struct):
     woken: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class HeldDevices:
+class HeldDevices(Generic[AnyFound]):
     """The allocated devices of one resource; lives as long as the resource is served.
 
     Without `holders` a device counts as held for ever after its Allocate, unless `claimed_ids` returns those
@@ -87,21 +113,21 @@ class HeldDevices:
 
     def __init__(
         self,
-        resource: Resource,
+        care: Care[AnyFound],
         holders: Holders | None,
         *,
         claimed_ids: Callable[[], frozenset[str]] | None = None,
         dirty_file: DirtyFile | None = None,
-        before: HeldDevices | None = None,
+        before: HeldDevices[AnyFound] | None = None,
         given: dict[str, Use | None] | None = None,
         hand_over: Callable[[Use], None] = lambda _: None,
         retry_seconds: float = FIRST_RETRY_SECONDS,
     ) -> None:
-        self.books: Books = before.books if before else Books()
+        self.books: Books[AnyFound] = before.books if before else Books()
         books = self.books
         self.changed = books.changed
         """Set when `health_of` or `held_names` have changed. Whoever waits for it clears it."""
-        self._resource = resource
+        self._care = care
         self._holders = holders
         self._claimed_ids = claimed_ids
         self._retry_seconds = retry_seconds
@@ -122,16 +148,16 @@ class HeldDevices:
             self._dirty |= {*self.held_names(), *self._inherited}
         self._is_lost = False
         """Whether records were lost, so that each device is to be cleaned that no container holds."""
-        if holders is not None and resource.on_release is not None and claimed_ids is None:
-            # An edit that adds `onRelease` has lost nothing.
-            self._is_lost = holders.keep_file(resource.name) and before is None
+        if holders is not None and care.clean is not None and claimed_ids is None:
+            # An edit that adds a clean-up has lost nothing.
+            self._is_lost = holders.keep_file(care.resource_name) and before is None
         self._locks, self._turn = books.locks, books.turn
         self._at_once = asyncio.Semaphore(CLEANED_AT_ONCE)
         self._is_needed = asyncio.Event()
         self._woken = books.woken
         self._is_replugged = False
-        self._lost: asyncio.Queue[HostDevice] = asyncio.Queue()
-        if resource.on_release is not None:
+        self._lost: asyncio.Queue[AnyFound] = asyncio.Queue()
+        if care.clean is not None:
             self._is_needed.set()
 
     # ── who has what ──
@@ -142,12 +168,12 @@ class HeldDevices:
             return self._claimed_ids() | self._given.keys()
         if self._holders is None:
             return frozenset(self._given)
-        held = self._holders.held_ids(self._resource.name)
+        held = self._holders.held_ids(self._care.resource_name)
         return held - self._away if self._away else held
 
     def _note_away(self) -> None:
         """Note which released devices are cleaned when they are plugged in again: lists may drop them."""
-        pending = () if self._holders is None else self._holders.pending(self._resource.name)
+        pending = () if self._holders is None else self._holders.pending(self._care.resource_name)
         away = frozenset(one.device_id for one in pending if self._is_absent(self._name(one.device_id)))
         if away != self._away:
             self._away = away
@@ -160,30 +186,33 @@ class HeldDevices:
 
     def _may_be_held(self, device_id: str) -> bool:
         """Whether a container may hold this ID, which is among those that are held."""
-        return self._holders is None or self._holders.may_be_held(self._resource.name, device_id)
+        return self._holders is None or self._holders.may_be_held(self._care.resource_name, device_id)
 
     def held_names(self) -> frozenset[str]:
         """Return the names of the found devices behind `held_ids`; the replicas of a device have its name."""
         held = self.held_ids()
-        return held if self._resource.share.replicas == 1 else frozenset(map(self._name, held))
+        return held if self._care.replicas == 1 else frozenset(map(self._name, held))
 
     def _name(self, device_id: str) -> str:
-        return found_name(device_id, self._resource.share.replicas)
+        return self._care.name_of(device_id)
 
     def health_of(self, name: str) -> Health:
-        """Return the health of a device by its last `onRelease`: unhealthy while that fails.
+        """Return the health of a device by its last clean-up: unhealthy while that fails.
 
-        Also while a use cannot be recorded, because the next daemon would not know that it has to clean.
+        Also while a use cannot be recorded, because the next process would not know that it has to clean.
         """
         return Health.from_fault(self._faults.get(name) or self._record_fault())
 
     def _record_fault(self) -> str | None:
-        if self._holders is None or self._resource.on_release is None:
+        if self._holders is None or self._care.clean is None:
             return None
-        fault = self._holders.record_fault(self._resource.name)
-        return f"its use cannot be recorded, so that onRelease may be left out: {fault}" if fault else None
+        fault = self._holders.record_fault(self._care.resource_name)
+        return self._unrecorded(fault) if fault else None
 
-    def follow(self, present: Collection[HostDevice], *, is_any_gone: bool) -> None:
+    def _unrecorded(self, fault: str) -> str:
+        return f"its use cannot be recorded, so that {self._care.key} may be left out: {fault}"
+
+    def follow(self, present: Collection[AnyFound], *, is_any_gone: bool) -> None:
         """Record the present devices; while any is gone, PodResources is asked who holds devices."""
         for one in present:
             # What could not be cleaned while it was away may be cleaned now.
@@ -196,18 +225,18 @@ class HeldDevices:
         if self._is_lost and self._holders is not None:
             self._is_lost = False
             logger.warning(
-                "records of held devices were lost; onRelease is run for each device that no container holds",
-                extra={"resource_name": self._resource.name, "count": len(self._present)},
+                "records of held devices were lost; each device that no container holds is cleaned up",
+                extra={"resource_name": self._care.resource_name, "count": len(self._present)},
             )
-            ids = {one for name in self._present for one in device_ids(name, self._resource.share.replicas)}
-            self._holders.assume_held(self._resource.name, ids - self.held_ids())
+            ids = {one for name in self._present for one in self._care.ids_of(name)}
+            self._holders.assume_held(self._care.resource_name, ids - self.held_ids())
             self._dirty |= self._present
         if is_any_gone:
             self._is_needed.set()
 
-    def lose(self, lost: Iterable[HostDevice]) -> None:
+    def lose(self, lost: Iterable[AnyFound]) -> None:
         """Record that devices were unplugged: `onLost` is run for those that a container may hold."""
-        if self._resource.on_lost is not None:
+        if self._care.lose is not None:
             held = self.held_names()
             for found in lost:
                 if found.name in held:
@@ -216,16 +245,16 @@ class HeldDevices:
     # ── giving out ──
 
     async def before_giving(self, devices: Iterable[Device]) -> None:
-        """Run `onRelease` for the dirty ones of these; raises `UnhealthyDeviceError` if that fails.
+        """Clean up the dirty ones of these; raises `UnhealthyDeviceError` if that fails.
 
         A device of which another container holds another replica is left alone.
         """
         ids = frozenset(device.id for device in devices)
         if self._holders is not None:
-            await self._holders.release_or_refuse(self._resource.name, ids)
+            await self._holders.release_or_refuse(self._care.resource_name, ids)
         for device_id in ids:
             self._given.pop(device_id, None)
-        if self._resource.on_release is None:
+        if self._care.clean is None:
             return
         self._read_dirty()
         names = sorted({self._name(device_id) for device_id in ids} & self._dirty)
@@ -251,36 +280,34 @@ class HeldDevices:
         if self._claimed_ids is not None:
             return  # the driver did so before, in its state file
         ids = [device.id for device in devices]
-        if self._resource.on_release is not None:
+        if self._care.clean is not None:
             self._dirty.update(map(self._name, ids))
         if self._holders is None:
             self._given.update((device_id, uses.get(device_id)) for device_id in ids)
             self._remember()
             return
-        self._holders.note_allocated(self._resource.name, ids, uses)
-        if self._resource.on_release is not None and (
-            fault := self._holders.record(self._resource.name, ids)
-        ):
+        self._holders.note_allocated(self._care.resource_name, ids, uses)
+        if self._care.clean is not None and (fault := self._holders.record(self._care.resource_name, ids)):
             raise UnhealthyDeviceError(
-                f"its use cannot be recorded, so that onRelease may be left out: {fault}",
+                self._unrecorded(fault),
                 *(Device(self._name(device_id)) for device_id in ids),
             )
 
     def complete(self, device_id: str, use: Use) -> None:
         """Record what a container has of a device, where an older version has recorded the ID alone."""
         if self._holders is not None:
-            self._holders.complete(self._resource.name, device_id, use)
+            self._holders.complete(self._care.resource_name, device_id, use)
         elif device_id in self._given:
             self._given[device_id] = use
 
     def _read_dirty(self) -> None:
-        """Learn what another daemon has left, or cleaned; while we work on one it can do neither."""
+        """Learn what another process has left, or cleaned; while we work on one it can do neither."""
         if self._claimed_ids is not None and self._file is not None and not self._releasing:
             self._dirty.clear()
             self._dirty.update(self._file.read())
 
     def _remember(self) -> None:
-        """Keep the dirty devices for the next daemon, if the ledger does not."""
+        """Keep the dirty devices for the next process, if the ledger does not."""
         if self._file is not None and self._holders is None:
             self._file.write(self._dirty)
         elif self._file is not None and self._inherited:
@@ -290,7 +317,7 @@ class HeldDevices:
     # ── coming back ──
 
     async def release(self, device_ids: Iterable[str]) -> None:
-        """End the use of devices by a claim: run `onRelease` for them, unless another claim uses them.
+        """End the use of devices by a claim: clean them up, unless another claim uses them.
 
         Raises `AllocationError` if that fails; they are dirty until it is called again, or allocated.
         """
@@ -300,7 +327,7 @@ class HeldDevices:
             self._given.pop(device_id, None)
         self._read_dirty()
         self._releasing |= ids
-        self._dirty |= names if self._resource.on_release is not None else set()
+        self._dirty |= names if self._care.clean is not None else set()
         try:
             faults = await self._clean_all(names, self._releasing)
             if names & self._dirty:
@@ -312,7 +339,7 @@ class HeldDevices:
             raise AllocationError(f"device {broken[0]} is not cleaned up: {faults[broken[0]]}")
 
     async def run(self) -> None:
-        """Run `onRelease` for each device that is released, until cancelled.
+        """Clean up each device that is released, until cancelled.
 
         After an edit this begins once the run of before has ended.
         """
@@ -325,7 +352,7 @@ class HeldDevices:
 
     async def _follow_releases(self, holders: Holders) -> None:
         await self._is_needed.wait()
-        name = self._resource.name
+        name = self._care.resource_name
         with holders.releases(name):
             await holders.wait(lambda: holders.is_known)
             # What was released before is not listed as a release.
@@ -344,8 +371,8 @@ class HeldDevices:
 
     def _take_cleaned(self, holders: Holders) -> None:
         """End the holds of released devices that need no clean-up any more."""
-        pending = holders.pending(self._resource.name)
-        dirty = self._dirty if self._resource.on_release is not None else ()
+        pending = holders.pending(self._care.resource_name)
+        dirty = self._dirty if self._care.clean is not None else ()
         if cleaned := [one for one in pending if self._name(one.device_id) not in dirty]:
             holders.take(cleaned)
 
@@ -361,24 +388,28 @@ class HeldDevices:
         freed = [device_id for device_id in device_ids if not self._may_be_held(device_id)]
         if not freed:
             return
-        extra = {"resource_name": self._resource.name, "devices": freed[:LOGGED_LIMIT], "count": len(freed)}
+        extra = {
+            "resource_name": self._care.resource_name,
+            "devices": freed[:LOGGED_LIMIT],
+            "count": len(freed),
+        }
         logger.info("devices were released", extra=extra)
         names = set(map(self._name, freed))
-        if self._resource.on_release is not None:
+        if self._care.clean is not None:
             self._dirty |= names
             await self._clean_all(names)
             return
         for device_id in freed:
-            use = holders.use_of(self._resource.name, device_id)
+            use = holders.use_of(self._care.resource_name, device_id)
             if use is not None and use.is_dirty:
                 self._hand_over(use)
 
     def adopt(self, name: str) -> None:
         """Have a device cleaned that was used under another resource name, before a container gets it."""
-        if self._resource.on_release is not None and self._holders is not None:
+        if self._care.clean is not None and self._holders is not None:
             self._dirty.add(name)
-            ids = device_ids(name, self._resource.share.replicas)
-            self._holders.assume_held(self._resource.name, set(ids) - self.held_ids())
+            ids = self._care.ids_of(name)
+            self._holders.assume_held(self._care.resource_name, set(ids) - self.held_ids())
 
     async def _try_again(self) -> None:
         tries = 1
@@ -393,26 +424,25 @@ class HeldDevices:
             tries = tries + 1 if self._faults else 1
 
     async def _clean_all(self, names: Iterable[str], ids: Collection[str] = ()) -> dict[str, str]:
-        """Run `onRelease` for these devices at the same time; return by name why it failed, "" if it did not.
+        """Clean up these devices at the same time; return by name why that failed, "" if it did not.
 
         One that a container may hold is left alone; `ids` are those that count as free, because the kubelet
         allocates them.
         """
         wanted = sorted(names)
-        if self._resource.on_release is None or not wanted:
+        if self._care.clean is None or not wanted:
             return dict.fromkeys(wanted, "")
         async with asyncio.TaskGroup() as group:
             tasks = {name: group.create_task(self._clean(name, ids)) for name in wanted}
         return {name: task.result() for name, task in tasks.items()}
 
     async def _clean(self, name: str, ids: Collection[str]) -> str:
-        """Run `onRelease` for a dirty device, one run at a time; return why it failed, or ""."""
-        assert self._resource.on_release is not None
+        """Clean up a dirty device, one run at a time; return why that failed, or ""."""
+        assert self._care.clean is not None
         async with self._locks[name], self._at_once:
             if name not in self._dirty or self._others_hold(name, ids) or self._is_absent(name):
                 return ""
-            found = self._found.get(name, HostDevice(name))
-            fault = await self._command(self._resource.on_release.exec, found, "onRelease")
+            fault = await self._care.clean(name, self._found.get(name))
             if fault:
                 self._faults[name] = fault
                 self._woken.set()
@@ -428,46 +458,16 @@ class HeldDevices:
     def _is_absent(self, name: str) -> bool:
         """Whether a device is not there: by its name, its node and its path the command may reach others."""
         found = self._found.get(name)
-        return found is not None and bool(found.nodes or found.hardware) and name not in self._present
+        return found is not None and found.has_hardware and name not in self._present
 
     async def _follow_losses(self) -> None:
         while True:
             found = await self._lost.get()
-            assert self._resource.on_lost is not None
-            await self._command(self._resource.on_lost.exec, found, "onLost")
-
-    async def _command(self, command: TimedCommand, found: HostDevice, key: str) -> str:
-        """Run a command of the file for one device; return why it failed, or ""."""
-        from devplug.daemon.commands import command_arguments, command_environment, run_command
-
-        arguments = command_arguments(command.command, found)
-        if isinstance(arguments, Missing):
-            fault = f"{key}: {arguments.reason}"
-        else:
-            env = command_environment(self._resource.name, found)
-            result = await run_command(arguments, timeout_seconds=command.timeout_seconds, env=env)
-            fault = _fault(result, key, command.timeout_seconds)
-        facts = {"resource_name": self._resource.name, "device_id": found.name}
-        if fault:
-            logger.warning("a command of the configuration failed", extra={**facts, "reason": fault})
-        else:
-            logger.info("a command of the configuration was run", extra={**facts, "key": key})
-        return fault
+            assert self._care.lose is not None
+            await self._care.lose(found)
 
 
-def _fault(result: CommandResult, key: str, timeout_seconds: float) -> str:
-    """Return why a command of the key `key` failed, or "" if it exited with 0 in time."""
-    if result.fault:
-        return one_line(f"{key}: {result.fault}")
-    if result.was_killed:
-        return f"{key} took longer than {timeout_seconds:g} s"
-    if result.exit_code != 0:
-        said = f": {result.first_line}" if result.first_line else ""
-        return one_line(f"{key} ended with {result.exit_code}{said}")
-    return ""
-
-
-# ── what the next daemon has to know ──────────────────────────────────────────────────────────────
+# ── what the next process has to know ─────────────────────────────────────────────────────────────
 
 
 class DirtyFile:
@@ -488,8 +488,8 @@ class DirtyFile:
             return frozenset()
         except (OSError, ValueError) as error:
             logger.warning(
-                "cannot read the list of devices whose onRelease is still to run; they are allocated "
-                "without it",
+                "cannot read the list of devices that are still to be cleaned up; they are allocated "
+                "without that",
                 extra={"path": str(self._path), "reason": str(error)},
             )
             return frozenset()
@@ -508,8 +508,8 @@ class DirtyFile:
         except OSError as error:
             if not self._cannot_write:
                 logger.warning(
-                    "cannot write the list of devices whose onRelease is still to run; a restart of devplug "
-                    "forgets it",
+                    "cannot write the list of devices that are still to be cleaned up; a restart of devplug "
+                    "forgets them",
                     extra={"path": str(self._path), "reason": error.strerror},
                 )
             self._cannot_write = True

@@ -1,33 +1,52 @@
-"""The owner of the decision which resource offers which hardware, for all resources of one daemon.
+"""The owner of the decision which resource offers which hardware, for all resources of one process.
 
 `decide` decides; this gathers what it has to know, and wakes the resources for which a decision changes
-something. Equal paths in the configuration are refused when it is read; this is for what only the machine
-shows: a link and its node, a USB device and its serial port, hardware that a container holds.
+something. It is for what only the machine shows: a link and its node, a USB device and its serial port,
+hardware that a container holds.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import stat
 from collections import defaultdict
-from contextlib import suppress
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from devplug.daemon.container_response import REPLICA_MARK
-from devplug.daemon.sources.host import Host, NotADeviceNodeError
 from devplug.holds.decide import Decision, Found, Hold, Listing, decide
-from devplug.holds.hardware import number_key
+from devplug.holds.hardware import MEMORY_MAJOR, REPLICA_MARK, number_key
 from devplug.holds.names import NamesRegister
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from devplug.daemon.sources.device import HostDevice
-    from devplug.driver.claim_uses import ClaimUse
-    from devplug.holds.hardware import Key, Use
+    from devplug.holds.hardware import Hardware, Key, Use
+
+
+class FoundDevice(Protocol):
+    """A device that is present: one that a source of the daemon finds, or that a plugin in code lists.
+
+    It is a frozen `Struct`, of which `replace` makes one with another name.
+    """
+
+    @property
+    def name(self) -> str:
+        """Its name by its finder: a device ID, or what the IDs of its replicas begin with."""
+
+    @property
+    def identity(self) -> Hardware | None:
+        """The identity of its hardware; None if that is not known."""
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        """Its folder below /sys/devices and its device numbers."""
+
+
+AnyFound = TypeVar("AnyFound", bound=FoundDevice)
 
 
 class HeldDevice(Struct, frozen=True):
@@ -40,45 +59,50 @@ class HeldDevice(Struct, frozen=True):
     """Who has it, for people; empty where that is not known."""
 
 
-def held_by_claims(claims: Iterable[ClaimUse]) -> Iterator[HeldDevice]:
-    """Yield the devices that claims use; who only looks at a device does not use it."""
-    for claim in claims:
-        for one in claim.devices:
-            if not one.has_admin_access:
-                yield HeldDevice(one.resource_name, one.device_id, one.use, f"ResourceClaim {claim}")
+def number_at(path: str) -> Key | None:
+    """Return the key of the device number to which a path leads, links followed; None if to no hardware."""
+    try:
+        status = os.stat(path)  # noqa: PTH116 -- within each Allocate, a Path costs as much again
+    except OSError:
+        return None
+    is_block = stat.S_ISBLK(status.st_mode)
+    number = os.major(status.st_rdev), os.minor(status.st_rdev)
+    if not is_block and (not stat.S_ISCHR(status.st_mode) or number[0] == MEMORY_MAJOR):
+        return None
+    return number_key(number, is_block=is_block)
 
 
-class _Resource(Struct):
+class _Resource(Struct, Generic[AnyFound]):
     """What one resource has found last."""
 
-    looked: Sequence[HostDevice] = ()
+    looked: Sequence[AnyFound] = ()
     names: frozenset[str] = frozenset()
     """The names of the source for them."""
     listing: Listing | None = None
     on_change: Callable[[], None] = lambda: None
 
 
-class Outcome(Struct, frozen=True):
+class Outcome(Struct, Generic[AnyFound], frozen=True):
     """What one resource offers of what it has found."""
 
-    offered: tuple[HostDevice, ...]
+    offered: tuple[AnyFound, ...]
     """Under their names: a device that a container holds has the name under which it is held."""
     withheld: Mapping[str, str]
     """By name: why a device is not offered."""
 
 
-def _listing(resource_name: str, looked: Iterable[HostDevice], *, is_shared: bool) -> Listing:
+def _listing(resource_name: str, looked: Iterable[FoundDevice], *, is_shared: bool) -> Listing:
     found = tuple([Found(one.name, one.identity, one.keys) for one in looked])
     return Listing(resource_name, found, is_shared)
 
 
-def _outcome(decision: Decision, resource_name: str, looked: Sequence[HostDevice]) -> Outcome:
+def _outcome(decision: Decision, resource_name: str, looked: Sequence[AnyFound]) -> Outcome[AnyFound]:
     """Return what a resource offers of what it has found."""
     names, withheld = decision.names_of(resource_name), decision.withheld_of(resource_name)
     if not names and not withheld:
         return Outcome(tuple(looked), {})
     offered = [
-        replace(one, name=names[one.name]) if one.name in names else one
+        replace(one, name=names[one.name]) if one.name in names else one  # type: ignore[type-var]
         for one in looked
         if one.name not in withheld
     ]
@@ -88,16 +112,17 @@ def _outcome(decision: Decision, resource_name: str, looked: Sequence[HostDevice
     )
 
 
-class Ownership:
-    """Which resource offers which hardware; lives as long as the daemon.
+class Ownership(Generic[AnyFound]):
+    """Which resource offers which hardware; lives as long as its process.
 
-    `held` yields what is held now, of all resources and by claims, and `revision` returns a value that
+    `number_at` returns the key of the device number to which a host path leads now; None if it leads to
+    none. `held` yields what is held now, of all resources and by claims, and `revision` returns a value that
     changes with it.
     """
 
     def __init__(
         self,
-        host: Host | None = None,
+        number_at: Callable[[str], Key | None],
         register: NamesRegister | None = None,
         held: Callable[[], Iterable[HeldDevice]] = lambda: (),
         revision: Callable[[], object] = lambda: None,
@@ -105,11 +130,11 @@ class Ownership:
     ) -> None:
         self.names = register or NamesRegister()
         self.boot = boot
-        self._host = host or Host()
+        self._number_at = number_at
         self._held = held
         self._revision = revision
         self._ranks: dict[str, int] = {}
-        self._resources: dict[str, _Resource] = {}
+        self._resources: dict[str, _Resource[AnyFound]] = {}
         self.incomplete: dict[str, set[str]] = {}
         """By resource: the held IDs of which an older version has recorded nothing else."""
         self._decision = Decision()
@@ -129,11 +154,11 @@ class Ownership:
     def look(
         self,
         resource_name: str,
-        looked: Sequence[HostDevice],
+        looked: Sequence[AnyFound],
         *,
         is_shared: bool = False,
         on_change: Callable[[], None] = lambda: None,
-    ) -> Outcome:
+    ) -> Outcome[AnyFound]:
         """Record what a resource has found; return what it offers of that.
 
         `on_change` is called when that becomes something else without a look of the resource.
@@ -147,7 +172,9 @@ class Ownership:
             self._version += 1
         return _outcome(self._current(resource_name), resource_name, looked)
 
-    def foresee(self, resource_name: str, looked: Sequence[HostDevice], *, is_shared: bool) -> Outcome:
+    def foresee(
+        self, resource_name: str, looked: Sequence[AnyFound], *, is_shared: bool
+    ) -> Outcome[AnyFound]:
         """Return what `look` would return, and change nothing: for an edit that is not in effect."""
         mine = _listing(resource_name, looked, is_shared=is_shared)
         decision = decide(self._listings({resource_name: mine}), self._holds(), self.names.twins)
@@ -176,7 +203,7 @@ class Ownership:
         self._current()
 
     def conflict(
-        self, resource_name: str, found: HostDevice, names: Collection[str], *, is_shared: bool
+        self, resource_name: str, found: AnyFound, names: Collection[str], *, is_shared: bool
     ) -> Hold | None:
         """Return another hold of a device's hardware; None if a container may have the device.
 
@@ -188,7 +215,7 @@ class Ownership:
         """Return the names of a resource's held devices whose hardware nothing shows to be present."""
         return frozenset(name for resource, name in self._current().absent if resource == resource_name)
 
-    def note_given(self, resource_name: str, given: Iterable[tuple[HostDevice, Use]]) -> None:
+    def note_given(self, resource_name: str, given: Iterable[tuple[AnyFound, Use]]) -> None:
         """Take over holds that were recorded just now: without a new decision, if that changes no offer."""
         holds = [Hold(resource_name, found.name, use, found.keys) for found, use in given]
         names = self._resources[resource_name].names if resource_name in self._resources else frozenset()
@@ -243,12 +270,6 @@ class Ownership:
         name = held.device_id.rpartition(REPLICA_MARK)[0]
         is_replica = name and resource is not None and any(one.name == name for one in resource.looked)
         return name if is_replica else held.device_id
-
-    def _number_at(self, path: str) -> Key | None:
-        with suppress(NotADeviceNodeError):
-            if node := self._host.node(path):
-                return number_key(node.number, is_block=node.is_block)
-        return None
 
     def _note_twins(self, listings: Iterable[Listing]) -> None:
         places: dict[str, set[str]] = defaultdict(set)
