@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from devplug.errors import KubeletError
 from devplug.kubelet_dir import CDI_DIR
+from devplug.linux.trust import check_trusted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,9 +61,11 @@ def write_locked(folder: Path, name: str, mark: str, content: bytes, *, is_durab
 
     A reader sees the old file or the new one, whenever it looks and whatever dies meanwhile. `mark` are
     12 hex digits for the name before. Without `is_durable` it need not outlive the machine's next start, and
-    no disk is waited for. Makes the folder if only that is missing. Raises `OSError`.
+    no disk is waited for. Makes the folder if only that is missing. Raises `OSError`, and `KubeletError` for
+    a folder that other users could change: the runtime does as root what is in it.
     """
     _make_folder(folder)
+    check_trusted(folder, f"let only root write there: chown root {folder}; chmod 755 {folder}")
     # Readers take *.json and *.yaml only.
     temporary = folder / f".devplug-{mark}-{os.getpid()}-{os.urandom(4).hex()}.tmp"
     with ExitStack() as undo:

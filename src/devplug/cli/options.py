@@ -169,13 +169,13 @@ def account_of(
     from devplug.k8s.account import KUBECONFIG_VARIABLE, chosen_account
 
     besides = ""
-    if kubeconfig is None and context is None and knows_sandboxes:
+    is_sandbox = folder is not None or not os.environ.get(KUBECONFIG_VARIABLE)
+    if kubeconfig is None and context is None and knows_sandboxes and is_sandbox:
         place = place_of(folder)
-        is_up = place.running() is not None
-        if folder is not None and not is_up:
-            raise click.UsageError(f"no sandbox is up in {place.folder}; start one: devplug sandbox up")
-        if is_up and (folder is not None or not os.environ.get(KUBECONFIG_VARIABLE)):
+        if place.running() is not None:
             kubeconfig = str(place.kubeconfig)
-        elif not is_up:
+        elif folder is not None:
+            raise click.UsageError(f"no sandbox is up in {place.folder}; start one: devplug sandbox up")
+        else:
             besides = "; no sandbox is up either"
     return chosen_account(kubeconfig, context, besides=besides)

@@ -16,7 +16,7 @@ from devplug.cli.exits import BAD_INPUT, OK, say
 from devplug.cli.machine import machine_numa_nodes
 from devplug.cli.run_options import DEFAULT_CONFIG
 from devplug.daemon.config.loader import load
-from devplug.daemon.config_reader import read_config_file
+from devplug.daemon.config_reader import read_served_file
 from devplug.daemon.service import serve_config
 from devplug.linux.signals import stop_signals
 from devplug.logs import LEVELS, show_logs
@@ -60,7 +60,7 @@ def run(
         )
         return BAD_INPUT
     file = config_file or DEFAULT_CONFIG
-    config = load(read_config_file(file), file)
+    config = load(read_served_file(file), file)
     if fault := _folder_fault(plugin_dir):
         say(f"devplug: {fault}")
         return BAD_INPUT

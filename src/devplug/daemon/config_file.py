@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from devplug.daemon.config.loader import load
-from devplug.daemon.config_reader import read_config_file
+from devplug.daemon.config_reader import read_served_file
 from devplug.errors import ConfigError, KubeletError, PluginError
 from devplug.linux.inotify import shared_watcher
 from devplug.metrics.families import Counts
@@ -144,7 +144,7 @@ class ConfigFile:
             try:
                 # As at the start, on the loop: it is a few KB of a tmpfs or a local disk, pipes are refused,
                 # and a mount that hangs would have held the look at the links on the way to it already.
-                text = read_config_file(self._file)
+                text = read_served_file(self._file)
             except ConfigError as error:
                 read, fresh = None, error
                 # Nothing tells when descriptors or memory are there again, or a right to it.

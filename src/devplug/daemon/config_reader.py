@@ -10,11 +10,25 @@ from typing import TYPE_CHECKING
 
 from devplug.daemon.config.document import SIZE_LIMIT_BYTES
 from devplug.errors import ConfigError, Problem
+from devplug.linux.trust import UntrustedError, check_trusted, sudo_users
 
 if TYPE_CHECKING:
     from devplug.devices import StrPath
 
-__all__ = ["read_config_file"]
+__all__ = ["read_config_file", "read_served_file"]
+
+
+def read_served_file(path: StrPath) -> bytes:
+    """Return the bytes of a file that is to be served; raises `ConfigError`, also if others could change it.
+
+    Who writes it chooses what containers get, and commands that are started here.
+    """
+    advice = f"give it to root or to the user of this process, and let no other write: chmod go-w {path}"
+    try:
+        check_trusted(path, advice, users=sudo_users(), trusts_read_only=True)
+    except UntrustedError as error:
+        raise ConfigError(str(path), [Problem(0, 0, "", str(error))]) from error
+    return read_config_file(path)
 
 
 def read_config_file(path: StrPath) -> bytes:

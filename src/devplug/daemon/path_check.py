@@ -13,8 +13,6 @@ import errno
 import os
 import stat
 import struct
-from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -24,16 +22,17 @@ from devplug.daemon.config.loader import DEVICE_ROOTS
 from devplug.daemon.sources.host import MEMORY_NUMBERS, NotADeviceNodeError
 from devplug.devices import Device
 from devplug.errors import ForbiddenPathError, UnhealthyDeviceError, quoted
+from devplug.linux.trust import open_to
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from devplug.daemon.config.types import Resource
     from devplug.daemon.container_response import Share
     from devplug.daemon.sources.device import HostDevice, HostDeviceNode
     from devplug.daemon.sources.host import Host
 
-__all__ = ["check_shares", "faulty_node", "node_fault", "nodes_below", "open_to", "real_path_of", "resolved"]
+__all__ = ["check_shares", "faulty_node", "node_fault", "nodes_below", "real_path_of", "resolved"]
 
 _OPENAT2: Final = 437
 """Number of the system call, the same on every architecture (linux/unistd)."""
@@ -44,18 +43,10 @@ _NOT_TO_BE_HAD: Final = frozenset({errno.ENOSYS, errno.EPERM})
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
-_LINKS_LIMIT: Final = 40
-"""As many links as the kernel follows in one path (path_resolution(7))."""
-
 _OPENAT2_TRIES: Final = 1000
 """A `..` in the path fails with EAGAIN when anything on the machine is renamed or mounted (openat2(2))."""
 
 _BUSY: Final = "could not be looked up: something renames or mounts files on this machine without pause"
-
-_DEFAULT_ACL: Final = "system.posix_acl_default"
-
-_OVERFLOW: Final = 65534
-"""What a user namespace calls users from outside it, root among them (user_namespaces(7))."""
 
 
 _NO_MAGICLINKS, _NO_SYMLINKS, _IN_ROOT = 0x02, 0x04, 0x10
@@ -147,126 +138,6 @@ def _by_name(host: Host, path: str) -> int | None:
         return None
 
 
-# ── who else could change that ────────────────────────────────────────────────────────────────────
-
-
-def open_to(host: Host, path: str, *, has_links: bool = True) -> str:
-    """Return who else could have `path` of the host lead elsewhere, as a text; "" if nobody could.
-
-    What is not there can be made by who may write to its folder, so the way is judged as far as it goes.
-    Without `has_links` none of its steps is taken for a link.
-    """
-    rest = _parts(path)
-    way = ""
-    links = 0
-    trusted = _trusted(os.geteuid())
-    while rest:
-        name, rest = rest[0], rest[1:]
-        if name == "..":
-            way = way.rpartition("/")[0]
-            continue
-        if fault := _open_entry(host, way or "/", name, trusted):
-            return fault
-        step = f"{way}/{name}"
-        if not has_links:
-            way = step
-            continue
-        try:
-            target = os.readlink(host.inside(step))  # noqa: PTH115 -- within each Allocate
-        except OSError as error:
-            if error.errno == errno.ENOENT and (whom := _acl_writer(host, way or "/", _DEFAULT_ACL)):
-                return f"{whom}, to whom the default ACL of the folder {way or '/'} gives what is made there"
-            way = step
-            continue
-        links += 1
-        if links > _LINKS_LIMIT:
-            return "links in a circle"
-        way = "" if target.startswith("/") else way
-        rest = [*_parts(target), *rest]
-    return ""
-
-
-def _parts(path: str) -> list[str]:
-    return [part for part in path.split("/") if part not in {"", "."}]
-
-
-def _open_entry(host: Host, folder: str, name: str, trusted: Collection[int]) -> str:
-    """Return who else may replace an entry of a folder; "" for nobody. `trusted` are users."""
-    try:
-        above = os.lstat(host.inside(folder))
-    except OSError:
-        return ""
-    if above.st_uid not in trusted:
-        return f"user {above.st_uid}, who owns the folder {folder}"
-    whom = _other_writer(host, folder, above)
-    if not whom:
-        return ""
-    if not above.st_mode & stat.S_ISVTX:
-        return f"{whom}, who may write to the folder {folder}"
-    try:
-        owner = os.lstat(host.inside(f"{folder.rstrip('/')}/{name}")).st_uid
-    except OSError:
-        return f"{whom}, who may write to the folder {folder}"
-    return "" if owner in trusted else f"user {owner}, who owns {folder.rstrip('/')}/{name}"
-
-
-def _other_writer(host: Host, folder: str, status: os.stat_result) -> str:
-    """Return who else may write to a folder, by its mode or its ACL; "" for nobody."""
-    if status.st_mode & stat.S_IWOTH:
-        return "everybody"
-    if not status.st_mode & stat.S_IWGRP:
-        return ""  # with an ACL these bits are its mask, which holds for all but the owner (acl(5))
-    if status.st_gid not in _trusted(os.getegid()):
-        return f"group {status.st_gid}"
-    return _acl_writer(host, folder, "system.posix_acl_access")
-
-
-_ACL_HEAD: Final = struct.Struct("<I")
-_ACL_ENTRY: Final = struct.Struct("<HHI")
-_ACL_VERSION: Final = 2
-_ACL_USER, _ACL_GROUP, _ACL_MASK, _ACL_OTHER = 0x02, 0x08, 0x10, 0x20
-_ACL_WRITE: Final = 0x02
-"""linux/posix_acl_xattr.h and linux/posix_acl.h"""
-
-
-def _acl_writer(host: Host, folder: str, name: str) -> str:
-    """Return who else an ACL of a folder lets write; "" for nobody, or without this ACL."""
-    try:
-        content = os.getxattr(host.inside(folder), name, follow_symlinks=False)
-    except OSError as error:
-        return "" if error.errno in _NO_ACL else f"somebody, as its ACL cannot be read ({error.strerror}),"
-    entries = content[_ACL_HEAD.size :]
-    if _ACL_HEAD.unpack_from(content)[0] != _ACL_VERSION or len(entries) % _ACL_ENTRY.size:
-        return "somebody, as its ACL cannot be read (unknown version),"
-    found = [*_ACL_ENTRY.iter_unpack(entries)]
-    mask = next((allowed for tag, allowed, _ in found if tag == _ACL_MASK), _ACL_WRITE)
-    for tag, allowed, who in found:
-        if tag == _ACL_OTHER and allowed & _ACL_WRITE:
-            return "everybody"
-        if tag == _ACL_USER and allowed & mask & _ACL_WRITE and who not in _trusted(os.geteuid()):
-            return f"user {who}"
-        if tag == _ACL_GROUP and allowed & mask & _ACL_WRITE and who not in _trusted(os.getegid()):
-            return f"group {who}"
-    return ""
-
-
-_NO_ACL: Final = frozenset({errno.ENODATA, errno.ENOTSUP, errno.ENOENT, errno.ENOTDIR, errno.ENOSYS})
-
-
-def _trusted(own: int) -> Collection[int]:
-    """Return the users, or groups, that may lead paths elsewhere; one of them is this process's own."""
-    return (0, own, _OVERFLOW) if _is_namespaced() else (0, own)
-
-
-@cache
-def _is_namespaced() -> bool:
-    """Whether this process is in a user namespace, in which the machine's own root has no number."""
-    try:
-        return Path("/proc/self/uid_map").read_text().split() != ["0", "0", str(2**32 - 1)]
-    except OSError:
-        return False
-
-
 # ── the check ─────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -312,7 +183,7 @@ def _looked_at(host: Host, node: HostDeviceNode) -> _Resolved | str:
 
 def _check_way(host: Host, path: str, place: _Resolved | None) -> None:
     # The kernel came to where the path says: there is no link on the way, so each step need not be asked.
-    if whom := open_to(host, path, has_links=place is None or place.real_path != path):
+    if whom := open_to(path, above=host.inside(""), has_links=place is None or place.real_path != path):
         raise ForbiddenPathError(f"{quoted(path)} could be replaced by {whom}")
 
 

@@ -30,6 +30,7 @@ from devplug.kubelet_dir import KUBELET_ROOT, REGISTRY_NAME
 from devplug.linux.boot import boot_id
 from devplug.linux.inotify import shared_watcher
 from devplug.linux.notifier import Notifier, within
+from devplug.linux.trust import check_trusted
 from devplug.linux.unix_sockets import SOCKET_PATH_LIMIT_BYTES
 from devplug.logs import AUDIT
 from devplug.wire.dra import PREPARE
@@ -68,7 +69,7 @@ class KubeletSockets:
 
     `offer` has the devices that there are, for who finds them. `host_root` is the kubelet's folder as the
     kubelet sees it, where that is not `kubelet_root`; both have the same content. Raises `PluginError` for a
-    name that makes the sockets' paths too long.
+    name that makes the sockets' paths too long, and `KubeletError` for a folder that others could change.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class KubeletSockets:
         self._socket = _fitting(folder, "dra{}.sock", pod_uid)
         self._registration_socket = _fitting(registry, f"{name}{{}}-reg.sock", pod_uid)
         self._endpoint = str((host_root or kubelet_root) / self._socket.relative_to(kubelet_root))
+        _check(folder)
         self._store = PreparedClaims(name, folder, cdi_folder, boot or boot_id())
         self._store.recall()  # a device that was pulled out meanwhile stays listed while a claim uses it
         self._counters = ClaimCounters()
@@ -236,6 +238,7 @@ class KubeletSockets:
             folder.mkdir(mode=0o750, parents=True, exist_ok=True)
         except OSError as error:
             raise KubeletError(f"cannot make {folder}: {error.strerror}") from error
+        _check(folder, registry)
         for where, begin, end in (
             (folder, "dra", ".sock"),
             (registry, self.name, "-reg.sock"),
@@ -279,6 +282,12 @@ class KubeletSockets:
             )
         self._refusal = refusal
         self.changed.notify()
+
+
+def _check(*folders: Path) -> None:
+    """Raise `KubeletError` for a folder that other users could change: they could add claims and drivers."""
+    for folder in folders:
+        check_trusted(folder, f"let only root and the user of this process write there: chmod go-w {folder}")
 
 
 def _fitting(folder: Path, form: str, pod_uid: str) -> Path:

@@ -11,6 +11,7 @@ from msgspec import Struct
 from devplug.backoff import backoff_seconds
 from devplug.errors import KubeletError, RemoteError
 from devplug.holds.held_device import only_text
+from devplug.linux.trust import UntrustedError, check_trusted
 from devplug.wire.limits import MONITOR_RECEIVE_LIMIT_BYTES
 from devplug.wire.podresources import GET, GET_ALLOCATABLE_RESOURCES, LIST, V1ALPHA1_LIST
 from devplug.wire.sockets import connected, socket_identity
@@ -78,6 +79,7 @@ async def ask(
     kubelet = socket_identity(socket)
     if kubelet is None:
         raise _unseen(socket)
+    _check_trusted(socket)
     is_v1, allocatable = True, None
     try:
         async with connected(socket, receive_limit_bytes=receive_limit_bytes) as peer:
@@ -107,6 +109,7 @@ async def ask_pods(
     `UnansweredError`.
     """
     found = []
+    _check_trusted(socket)
     try:
         async with connected(socket, receive_limit_bytes=MONITOR_RECEIVE_LIMIT_BYTES) as peer:
             for name in names:
@@ -129,6 +132,7 @@ async def ask_allocatable(socket: Path, *, timeout_seconds: float) -> Allocatabl
     """
     if socket_identity(socket) is None:
         raise _unseen(socket)
+    _check_trusted(socket)
     try:
         async with connected(socket, receive_limit_bytes=MONITOR_RECEIVE_LIMIT_BYTES) as peer:
             return await _allocatable(peer, timeout_seconds)
@@ -145,6 +149,14 @@ def _unseen(socket: Path) -> UnansweredError:
     except OSError:
         pass
     return UnansweredError(Trouble.ABSENT, f"{socket} is not there: no kubelet runs, or mount its folder")
+
+
+def _check_trusted(socket: Path) -> None:
+    """Raise `UnansweredError` for a socket in a folder where other users could have made it."""
+    try:
+        check_trusted(socket.parent, "let only root write there")
+    except UntrustedError as error:
+        raise UnansweredError(Trouble.OTHER, str(error)) from error
 
 
 async def _allocatable(peer: Peer, timeout_seconds: float) -> AllocatableResources | None:

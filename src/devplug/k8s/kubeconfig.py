@@ -8,6 +8,7 @@ from msgspec import Struct, ValidationError, convert, field
 from msgspec.structs import replace
 
 from devplug.errors import DevplugError, quoted
+from devplug.linux.trust import UntrustedError, check_trusted, sudo_users
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -154,7 +155,7 @@ def _read(file: Path) -> _File:
     import yaml
 
     try:
-        return convert(yaml.safe_load(file.read_text()), _File)
+        read = convert(yaml.safe_load(file.read_text()), _File)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark  # its own text would show the line, in which a token may be
         where = f" in line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
@@ -163,6 +164,17 @@ def _read(file: Path) -> _File:
         raise KubeconfigError("it is no YAML") from error
     except (ValidationError, RecursionError, ValueError) as error:
         raise KubeconfigError(f"{type(error).__name__}, it is not a valid kubeconfig") from error
+    if any(one.user is not None and one.user.exec is not None for one in read.users or []):
+        _check_trusted(file)
+    return read
+
+
+def _check_trusted(file: Path) -> None:
+    """Raise `KubeconfigError` for a file with a command that other users could change."""
+    try:
+        check_trusted(file, f"chmod go-w {file}", users=sudo_users(), trusts_read_only=True)
+    except UntrustedError as error:
+        raise KubeconfigError(f"it names a command to be started, but {error}") from error
 
 
 _T = TypeVar("_T")

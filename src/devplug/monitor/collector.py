@@ -16,6 +16,7 @@ from devplug.holds.holders import Holders, pod_resources_status
 from devplug.kubelet_dir import CHECKPOINT_NAME, REGISTRY_NAME
 from devplug.linux.inotify import shared_watcher
 from devplug.linux.notifier import Notifier, within
+from devplug.linux.trust import UntrustedError, check_trusted
 from devplug.monitor.node_view import joined
 from devplug.plugin.resource_lock import LOCK_FOLDER, has_file_of
 from devplug.status import STATUS_SOCKETS, process_of
@@ -173,12 +174,17 @@ class Collector:
 def _files(folder: Path) -> tuple[set[Path], str]:
     """Return what is in a folder where our processes have files, and what keeps us from seeing it."""
     try:
-        return {*folder.iterdir()}, ""
+        found = {*folder.iterdir()}
     except (FileNotFoundError, NotADirectoryError):
         return set(), ""
     except OSError as error:
         why = f"cannot look for plugins in {folder}: {error.strerror}; run as root, as they do"
         return set(), why
+    try:
+        check_trusted(folder, "name the folder of a kubelet, which only root can change")
+    except UntrustedError as error:
+        return set(), str(error)
+    return found, ""
 
 
 async def collected(plugin_dir: Path, pod_resources: Path, *, node_name: str) -> NodeStatus:

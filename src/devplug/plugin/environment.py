@@ -13,6 +13,7 @@ from msgspec import Struct, field
 from devplug.errors import PluginError, quoted
 from devplug.kubelet_dir import CDI_DIR_VARIABLE, KUBELET_PLUGIN_DIR, REGISTRY_NAME
 from devplug.linux.inotify import shared_watcher
+from devplug.linux.trust import check_trusted
 from devplug.plugin.registration import RegistrationMode, chosen_mode
 from devplug.plugin.resource_lock import new_socket_name
 from devplug.wire.sockets import UNIX_SOCKETS
@@ -79,17 +80,21 @@ class PluginEnvironment(Struct):
 
 
 def environment_at(plugin_dir: StrPath | None, registration: str) -> PluginEnvironment:
-    """Return where sockets go, and how plugins register there; raises `PluginError` for an unknown mode."""
+    """Return where sockets go, and how plugins register there.
+
+    Raises `PluginError` for an unknown mode, and `KubeletError` for a folder that other users could change:
+    they could take the kubelet's place, or say who holds which device.
+    """
     if registration not in get_args(Registration):
         raise PluginError(f'registration: {quoted(registration)} is none of "socket", "watcher" and "auto"')
     folder = Path(plugin_dir or os.environ.get(PLUGIN_DIR_VARIABLE) or KUBELET_PLUGIN_DIR).absolute()
     # Beside it by its name, also where it is a link or does not exist.
     registry = Path(os.path.normpath(folder)).parent / REGISTRY_NAME
     mode = chosen_mode(registration, has_plugin_dir=_is_folder(folder), has_registry=_is_folder(registry))
+    used = folder if mode is RegistrationMode.SOCKET else registry
+    check_trusted(used, "let only root and the user of this process write there, or name another folder")
     cdi = os.environ.get(CDI_DIR_VARIABLE)
-    return PluginEnvironment(
-        folder if mode is RegistrationMode.SOCKET else registry, mode, cdi_folder=Path(cdi) if cdi else None
-    )
+    return PluginEnvironment(used, mode, cdi_folder=Path(cdi) if cdi else None)
 
 
 def _is_folder(path: Path) -> bool:

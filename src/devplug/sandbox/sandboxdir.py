@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from devplug.errors import DevplugError, quoted
 from devplug.k8s.objects import entries, part, text, whole
 from devplug.kubelet_dir import REGISTRY_NAME
+from devplug.linux.trust import UntrustedError, check_trusted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -152,7 +153,12 @@ class SandboxDir:
     # ── who is up ──
 
     def running(self) -> SandboxRecord | None:
-        """Return what is known of the sandbox that is up here; None if none is, or not yet."""
+        """Return what is known of the sandbox that is up here; None if none is, or not yet.
+
+        Raises `SandboxDirError` for a folder that others could have made or filled.
+        """
+        if not self._is_there():
+            return None
         try:
             found = json.loads(self.record_file.read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -170,7 +176,9 @@ class SandboxDir:
         )
 
     def is_claimed(self) -> bool:
-        """Whether a sandbox is up here, starts or ends."""
+        """Whether a sandbox is up here, starts or ends; raises `SandboxDirError` as `running` does."""
+        if not self._is_there():
+            return False
         try:
             fd = os.open(self.lock_file, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -192,19 +200,11 @@ class SandboxDir:
         self._refuse_long_path(node_count)
         try:
             self.folder.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
-            found = self.folder.lstat()
         except OSError as error:
             raise SandboxDirError(
                 f"cannot make {self.folder} ({error.strerror}); name another with --dir"
             ) from error
-        if not stat.S_ISDIR(found.st_mode):
-            raise SandboxDirError(f"{self.folder} is a link; name the folder itself with --dir")
-        if found.st_uid != os.geteuid():
-            raise SandboxDirError(f"{self.folder} belongs to uid {found.st_uid}; name another with --dir")
-        if found.st_mode & 0o077:
-            raise SandboxDirError(
-                f"others may look into {self.folder}, where the access token lies: chmod 700 {self.folder}"
-            )
+        self._is_there()
         if not self.lock_file.exists() and any(self.folder.iterdir()):
             raise SandboxDirError(
                 f"{self.folder} has other things in it; name an empty folder, or one to be made"
@@ -271,6 +271,38 @@ class SandboxDir:
         return removed
 
     # ── inside ──
+
+    def _is_there(self) -> bool:
+        """Whether the folder is there; raises `SandboxDirError` if what is in it may be another user's.
+
+        Its kubeconfig names commands that kubectl starts, so it is asked before any file of it is opened.
+        """
+        try:
+            found = self.folder.lstat()
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise SandboxDirError(
+                f"cannot look at {self.folder} ({error.strerror}); name another folder with --dir"
+            ) from error
+        if stat.S_ISLNK(found.st_mode):
+            raise SandboxDirError(f"{self.folder} is a link; name the folder itself with --dir")
+        if not stat.S_ISDIR(found.st_mode):
+            raise SandboxDirError(f"{self.folder} is not a folder; name another with --dir")
+        if found.st_uid != os.geteuid():
+            raise SandboxDirError(
+                f"{self.folder} belongs to uid {found.st_uid}, and what is in it is not trusted; "
+                "name another folder with --dir"
+            )
+        if found.st_mode & 0o077:
+            raise SandboxDirError(
+                f"others may look into {self.folder}, where the access token lies: chmod 700 {self.folder}"
+            )
+        try:
+            check_trusted(self.folder, "name another folder with --dir")
+        except UntrustedError as error:
+            raise SandboxDirError(str(error)) from error
+        return True
 
     def _refuse_long_path(self, node_count: int) -> None:
         deepest = self.node(f"worker-{max(0, node_count - 1)}").plugin_dir / _LONGEST_SOCKET_NAME

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from devplug.errors import DevplugError, one_line
 from devplug.k8s.objects import Object, text
+from devplug.linux.trust import UntrustedError, check_trusted
 from devplug.sandbox.api.kinds import SERVED
 from devplug.sandbox.api.watchlog import ChangeType
 
@@ -165,6 +166,11 @@ class StateFile:
 def opened(path: Path) -> Iterator[StateFile]:
     """Open the file for one sandbox, or make it; raises `StateFileError`, and leaves others' files alone."""
     with ExitStack() as stack:
+        try:
+            # Its pods are programs that are started.
+            check_trusted(path, f"chmod go-w {path}, or name another file")
+        except UntrustedError as error:
+            raise StateFileError(str(error)) from error
         try:
             is_new = not path.exists() or path.stat().st_size == 0
             database = stack.enter_context(closing(_connected(path)))

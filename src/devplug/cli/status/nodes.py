@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -20,7 +21,7 @@ from devplug.cli.options import plugin_folder
 from devplug.linux.notifier import Notifier
 from devplug.monitor.collector import Collector
 from devplug.plugin.drivers import NODE_NAME_VARIABLE
-from devplug.sandbox.sandboxdir import SandboxDir, default_folder
+from devplug.sandbox.sandboxdir import SandboxDir, SandboxDirError, default_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,8 +98,9 @@ def no_answer(folders: NodeFolders, problems: Sequence[str]) -> str:
 
 def _elsewhere() -> str:
     place = SandboxDir(default_folder(os.environ, os.geteuid()))
-    if place.running() is not None:
-        return f"a sandbox is up: --dir {place.folder}"
+    with suppress(SandboxDirError):
+        if place.running() is not None:
+            return f"a sandbox is up: --dir {place.folder}"
     return "another folder: --kubelet-root DIR; a sandbox: --dir DIR (devplug sandbox up)"
 
 
