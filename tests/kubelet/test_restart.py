@@ -82,6 +82,19 @@ async def test_a_running_pod_with_a_finished_init_container_is_refused(short_dir
         status = kubelet.pod("u")
         assert status.phase is PodPhase.FAILED
         assert "no healthy devices present" in status.message
+        with pytest.raises(KubeletError, match='the kubelet knows no container "c" of this pod'):
+            kubelet.end_container("u", "c")  # which runs still, and ends when the pod is taken down
+
+
+async def test_a_pod_whose_admission_fails_unexpectedly_is_refused_alone(
+    short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(short_dir) as kubelet, registered(kubelet, healthy("a")):
+        broken = Pod("b", "b", containers=(Container("c", {RESOURCE: "one"}),))  # type: ignore[dict-item]
+        status = await kubelet.admit(broken)
+        assert (status.phase, status.reason) == (PodPhase.FAILED, "UnexpectedAdmissionError")
+        assert (await kubelet.run_pod(pod("u"))).phase is PodPhase.RUNNING
+    assert any("because of a bug" in one.message for one in caplog.records)
 
 
 async def test_a_pod_is_refused_after_a_reboot_without_its_plugin(short_dir: Path) -> None:

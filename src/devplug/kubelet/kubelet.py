@@ -7,6 +7,7 @@ devices; `podresources` answers monitors.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from devplug.errors import AllocationError, KubeletCrashError, KubeletError, RemoteError
 from devplug.kubelet.changes import Changes
 from devplug.kubelet.pluginfolder import PluginFolder
-from devplug.kubelet.pods import ContainerConfig, ContainerState, PodPhase
+from devplug.kubelet.pods import ContainerConfig, ContainerState, PodPhase, Rejection
 from devplug.kubelet.podtable import PodTable
 from devplug.kubelet.process import KubeletProcess
 from devplug.kubelet.resources import NodeStatus
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from devplug.wire.values import AdvertisedDevice
 
 __all__ = ["Kubelet"]
+
+logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
@@ -318,7 +321,7 @@ class Kubelet:
 
         Where that fails it waits with the reason CreateContainerConfigError, and may be started again (the
         real kubelet tries without end). Raises `KubeletError` for a pod that has ended, and for one that the
-        kubelet has not heard of since it started, and `KeyError` for a container that the pod does not have.
+        kubelet has not heard of since it started, and for a container that it does not know.
         """
         self._running_registration()
         bound = self._pods.get(pod_uid)
@@ -345,7 +348,7 @@ class Kubelet:
         return after
 
     def container_config(self, pod_uid: str, container_name: str) -> ContainerConfig:
-        """Return what the runtime got at a container's last start. Raises `KeyError` too."""
+        """Return what the runtime got at a container's last start."""
         pod = self._pods.get(pod_uid).pod
         status = self.pod(pod_uid).container(container_name)
         share = self.settings.machine.share(pod.namespace, pod.name, container_name)
@@ -354,7 +357,7 @@ class Kubelet:
         return ContainerConfig.of(container, status.options, status.restart_count, names)
 
     def end_container(self, pod_uid: str, container_name: str) -> None:
-        """Record that a container has ended by itself. Its devices stay the pod's. Raises `KeyError` too."""
+        """Record that a container has ended by itself. Its devices stay the pod's."""
         status = self.pod(pod_uid).container(container_name)
         self._pods.update(pod_uid, replace(status, state=ContainerState.TERMINATED))
 
@@ -388,6 +391,9 @@ class Kubelet:
         except KubeletCrashError:
             await process.stop()
             raise
+        except Exception as error:
+            logger.exception("a pod could not be admitted because of a bug", extra={"pod": pod.uid})
+            rejection = Rejection.of_error(error)
         # A kubelet that ended meanwhile tells nobody; the next one admits the pod again.
         if rejection is not None and process.is_running:
             self._pods.reject(pod, rejection)

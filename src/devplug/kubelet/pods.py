@@ -10,6 +10,7 @@ import zlib
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from devplug.errors import KubeletError, quoted
 from devplug.k8s.pod_requests import ALWAYS, needed_at_once
 
 if TYPE_CHECKING:
@@ -103,11 +104,11 @@ class Pod:
         )
 
     def container(self, name: str) -> Container:
-        """Return the container of that name; raises `KeyError`."""
+        """Return the container of that name; raises `KubeletError`."""
         for container in self.in_start_order():
             if container.name == name:
                 return container
-        raise KeyError(name)
+        raise KubeletError(f"the kubelet knows no container {quoted(name)} of this pod")
 
     def runs_to_its_end(self, container: Container) -> bool:
         """Whether this is a regular init container, whose devices later containers of the pod may reuse."""
@@ -279,11 +280,11 @@ class PodStatus:
         return self.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
 
     def container(self, name: str) -> ContainerStatus:
-        """Return the status of the container of that name; raises `KeyError`."""
+        """Return the status of the container of that name; raises `KubeletError`."""
         for status in self.containers:
             if status.name == name:
                 return status
-        raise KeyError(name)
+        raise KubeletError(f"the kubelet knows no container {quoted(name)} of this pod")
 
     def with_container(self, pod: Pod, changed: ContainerStatus) -> PodStatus:
         """Return the status after a change of one container.

@@ -197,6 +197,11 @@ class Registration:
             # Who waited may be gone in the same moment, as a plugin is that was killed.
             if not client.taken_on.cancelled():
                 client.taken_on.set_exception(error)
+        except Exception as error:
+            facts = {"resource_name": client.resource_name}
+            logger.exception("the connection to a plugin ended because of a bug", extra=facts)
+            if not client.taken_on.done():
+                client.taken_on.set_exception(RegistrationError(f"internal error: {error}"))
         finally:
             assert client.task is not None
             self._running.discard(client.task)

@@ -321,7 +321,9 @@ class PluginWatcher:
             async with AsyncExitStack() as connection:
                 peer = await self._dial(path, connection)
                 await self._register(path, identity, peer, record)
-        except RegistrationError as error:
+        except Exception as error:
+            if not isinstance(error, RegistrationError):
+                logger.exception("a plugin was not registered because of a bug", extra={"path": _shown(path)})
             record.failure = str(error)
             self._state = self._state.failed(path, self._settings.clock())
             retry_seconds = self._state.backoffs[path].wait_seconds

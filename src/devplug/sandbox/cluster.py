@@ -11,6 +11,7 @@ import os
 import secrets
 from contextlib import ExitStack, aclosing, asynccontextmanager
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from devplug.errors import KubeletError
@@ -21,6 +22,7 @@ from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.settings import KubeletSettings
 from devplug.kubelet.topology import NodeHardware, NumaNode
 from devplug.linux.inotify import until_absent
+from devplug.linux.supervision import kept_running
 from devplug.sandbox.api.watchlog import ChangeType
 from devplug.sandbox.authorization.rbac import make_default_roles
 from devplug.sandbox.authorization.tokens import pod_user, signed
@@ -74,6 +76,7 @@ class Sandbox:
         self.registry = Registry()
         self._agents: dict[str, NodeAgent] = {}
         self._down = asyncio.Event()
+        self._is_up = False
 
     @property
     def kubeconfig(self) -> Path:
@@ -182,14 +185,19 @@ class Sandbox:
                 server.listen()
                 async with asyncio.TaskGroup() as tasks:
                     running = [
-                        tasks.create_task(part.run(), name=f"sandbox: {type(part).__name__}")
-                        for part in (*self._controllers(), *self._make_nodes(runtime), runtime, server)
+                        tasks.create_task(
+                            kept_running(part.run, partial(self._part_failed, part)),
+                            name=f"sandbox: {type(part).__name__}",
+                        )
+                        for part in (*self._controllers(), *self._make_nodes(runtime))
                     ]
+                    running += [tasks.create_task(runtime.run()), tasks.create_task(server.run())]
                     running.append(tasks.create_task(self._forget_pods(runtime)))
                     running.append(tasks.create_task(self._end_with_folder()))
                     try:
                         await self._until_ready()
                         self._announce(server)
+                        self._is_up = True
                         yield
                     finally:
                         for task in running:
@@ -280,6 +288,16 @@ class Sandbox:
             tls=tls,
         )
 
+    def _part_failed(self, part: object, error: Exception) -> None:
+        """Report that a node or a controller failed. It is started again if the sandbox was up already."""
+        if not self._is_up:
+            raise error
+        logger.error(
+            "a part of the sandbox failed because of a bug; it is started again",
+            extra={"part": getattr(part, "name", type(part).__name__)},
+            exc_info=error,
+        )
+
     async def _until_ready(self) -> None:
         """Wait until every node is."""
         missing = set(self._agents)
@@ -314,8 +332,12 @@ class Sandbox:
             async for event in events:
                 if event.type is ChangeType.DELETED:
                     uid = text(event.object, "metadata", "uid")
-                    runtime.logs.forget(uid)
-                    (self.place.accounts / f"{uid}.kubeconfig").unlink(missing_ok=True)
+                    try:
+                        runtime.logs.forget(uid)
+                        (self.place.accounts / f"{uid}.kubeconfig").unlink(missing_ok=True)
+                    except OSError as error:
+                        facts = {"pod": uid, "reason": str(error)}
+                        logger.warning("the files of a pod could not be removed", extra=facts)
 
     async def _end_with_folder(self) -> None:
         """Go down when somebody removes the folder: nobody could reach this sandbox any more."""

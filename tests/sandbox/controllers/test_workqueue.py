@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,6 +13,9 @@ from devplug.sandbox.controllers.workqueue import KeyIndex, WorkQueue, key_of, r
 from devplug.sandbox.registry import PODS
 from tests.sandbox.controllers.beds import Clock, add_pod, new_registry
 from tests.waiting import until
+
+if TYPE_CHECKING:
+    from devplug.sandbox.api.watchlog import WatchEvent
 
 
 async def test_a_key_is_on_the_list_once_at_its_earliest_time() -> None:
@@ -74,6 +78,37 @@ async def test_a_look_that_is_refused_is_tried_again() -> None:
         await until(lambda: len(looks) == 2)
         task.cancel()
     assert looks == ["default/p"] * 2
+
+
+async def test_an_object_that_breaks_a_controller_holds_up_no_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    registry = new_registry()
+    work = WorkQueue()
+    noted: list[str] = []
+    looks: list[str] = []
+
+    def note(event: WatchEvent) -> None:
+        noted.append(key_of(event.object))
+        if noted[-1] == "default/note":
+            raise ZeroDivisionError
+        work.add(noted[-1])
+
+    def look(key: str) -> None:
+        looks.append(key)
+        if key == "default/look":
+            raise ZeroDivisionError
+
+    for name in ("note", "look", "fine"):
+        add_pod(registry, name)
+    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(run_loop(registry, {PODS: note}, work, look))
+        await until(lambda: looks.count("default/look") == 2)
+        task.cancel()
+    assert "default/fine" in looks
+    assert {"default/note", "default/look"} == {
+        vars(one).get("object") or vars(one).get("key") for one in caplog.records
+    }
 
 
 def test_a_key_names_a_place() -> None:

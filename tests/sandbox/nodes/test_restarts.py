@@ -256,3 +256,20 @@ def test_an_address_is_given_again_only_after_the_others() -> None:
     assert [pool.take(uid) for uid in "abca"] == ["10.244.0.2", "10.244.0.3", "10.244.0.4", "10.244.0.2"]
     pool.release("a")
     assert [pool.take(uid) for uid in "defg"] == ["10.244.0.5", "10.244.0.6", "10.244.0.2", ""]
+
+
+# ── errors of one pod ─────────────────────────────────────────────────────────────────────────────
+
+
+async def test_an_unexpected_error_of_one_pod_ends_no_other_pod(
+    short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    runtime = FakeRuntime(error=ZeroDivisionError("in a runtime"))
+    async with node(short_dir, runtime=runtime) as bed:
+        bed.put(manifest("broken", container("c", "mapped")))
+        assert await bed.told("broken", "InternalError") == "ZeroDivisionError: in a runtime"
+        bed.put(manifest("fine", container("c", "busybox")))
+        await bed.running("fine")
+        runtime.error = None
+        await bed.running("broken")
+    assert any("the work on a pod failed" in one.message for one in caplog.records)

@@ -284,4 +284,12 @@ class Drivers:
         del self._wipes[driver]
 
     def _begin(self, work: Coroutine[object, object, None], name: str) -> asyncio.Task[None]:
-        return self._tasks.create_task(work, name=name)
+        return self._tasks.create_task(_contained(work, name), name=name)
+
+
+async def _contained(work: Coroutine[object, object, None], name: str) -> None:
+    """Do the work for one driver; an error that nobody expected ends nothing else."""
+    try:
+        await work
+    except Exception:
+        logger.exception("the work for a DRA driver failed because of a bug", extra={"work": name})

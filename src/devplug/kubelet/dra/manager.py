@@ -21,6 +21,7 @@ from devplug.kubelet.dra.drivers import Drivers
 from devplug.kubelet.dra.health import HealthCache
 from devplug.kubelet.pluginfolder import replace_file
 from devplug.kubelet_dir import DRA_HEALTH_NAME, DRA_STATE_NAME
+from devplug.linux.supervision import kept_running
 from devplug.wire.values import ClaimResource, DynamicResource
 
 if TYPE_CHECKING:
@@ -110,8 +111,8 @@ class DraManager:
         )
         self.drivers.open()
         self._running = [
-            tasks.create_task(self._reconcile_for_ever(), name="DRA reconciler"),
-            tasks.create_task(self._sync_for_ever(), name="DRA health"),
+            tasks.create_task(kept_running(self._reconcile_for_ever, _report), name="DRA reconciler"),
+            tasks.create_task(kept_running(self._sync_for_ever, _report), name="DRA health"),
         ]
 
     async def stop(self) -> None:
@@ -375,3 +376,7 @@ class DraManager:
             pass
         except (OSError, ValueError) as error:
             logger.warning("cannot read the health of devices; it is forgotten", exc_info=error)
+
+
+def _report(error: Exception) -> None:
+    logger.error("a part of the DRA manager failed because of a bug; started again", exc_info=error)

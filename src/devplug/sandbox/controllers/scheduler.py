@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import logging
 import time
 from collections import defaultdict
 from contextlib import suppress
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from devplug.dra.scheduling import scheduler_error
 from devplug.dra.search import AttemptError
 from devplug.dra.selectors import MissingCelError
+from devplug.errors import one_line
 from devplug.k8s.objects import Object, entries, fields, same, text, whole
 from devplug.k8s.pod_requests import has_ended
 from devplug.k8s.times import stamp
@@ -54,6 +56,8 @@ if TYPE_CHECKING:
     from devplug.sandbox.scheduler import Diagnosis, Node, PendingPod, Placement
 
 __all__ = ["Scheduler", "SchedulingState", "scheduling_state", "status_of_waiting"]
+
+logger = logging.getLogger(__name__)
 
 SCHEDULER_NAME: Final = "default-scheduler"
 UNSCHEDULABLE: Final = "Unschedulable"
@@ -180,7 +184,13 @@ class Scheduler:
                 await self._wait()
                 self._look_at_unready()
                 while pod := self._queue.pop(self._seconds()):
-                    self._schedule(pod)
+                    try:
+                        self._schedule(pod)
+                    except Exception as error:
+                        facts = {"pod": f"{pod.namespace}/{pod.name}"}
+                        logger.exception("a pod could not be scheduled because of a bug", extra=facts)
+                        if found := self._registry.find(PODS, pod.namespace, pod.name):
+                            self._fail(pod, found, f"{type(error).__name__}: {one_line(str(error))}")
                     await asyncio.sleep(0)
 
     async def _wait(self) -> None:

@@ -6,6 +6,7 @@ Nothing in it knows what a key stands for, or what a look does.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from contextlib import aclosing
 from heapq import heappop, heappush
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from devplug.sandbox.registry import Registry
 
 __all__ = ["KeyIndex", "WorkQueue", "follow", "key_of", "run_loop", "split_key"]
+
+logger = logging.getLogger(__name__)
 
 _FIRST_RETRY_SECONDS: Final = 0.1
 _LAST_RETRY_SECONDS: Final = 60.0
@@ -110,10 +113,17 @@ class WorkQueue:
 
 
 async def follow(registry: Registry, resource: Resource, note: Callable[[WatchEvent], None]) -> None:
-    """Call `note` with every object of a kind, and then with every change, until cancelled."""
+    """Call `note` with every object of a kind, and then with every change, until cancelled.
+
+    An object that `note` cannot take is logged, and the next one follows.
+    """
     async with aclosing(registry.follow(resource)) as events:
         async for event in events:
-            note(event)
+            try:
+                note(event)
+            except Exception:
+                facts = {"kind": resource.kind, "object": key_of(event.object)}
+                logger.exception("a controller failed at an object because of a bug", extra=facts)
 
 
 async def run_loop(
@@ -124,7 +134,8 @@ async def run_loop(
 ) -> None:
     """Look at what is on the list, for ever; what is noted of each kind puts it there.
 
-    A look that the registry refuses is tried again later. Between two looks, everybody else has a turn.
+    A look that fails is tried again later, and holds up no other. Between two looks, everybody else has a
+    turn.
     """
     async with asyncio.TaskGroup() as tasks:
         for resource, note in notes.items():
@@ -134,6 +145,9 @@ async def run_loop(
             try:
                 look(key)
             except StatusError:
+                work.fail(key)
+            except Exception:
+                logger.exception("a controller failed because of a bug; tried again", extra={"key": key})
                 work.fail(key)
             else:
                 work.succeed(key)

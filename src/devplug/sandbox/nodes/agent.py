@@ -9,14 +9,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from devplug.errors import KubeletCrashError, KubeletError
+from devplug.errors import KubeletCrashError, KubeletError, one_line
 from devplug.k8s.objects import Object, text
 from devplug.kubelet.changes import ChangeKind
 from devplug.linux.notifier import within
+from devplug.linux.supervision import kept_running
 from devplug.sandbox.api.fieldselectors import field_selector
 from devplug.sandbox.api.watchlog import ChangeType, Selection
+from devplug.sandbox.controllers.workqueue import key_of
 from devplug.sandbox.nodes.description import describe_node
 from devplug.sandbox.nodes.noderegistration import NodeRegistration
 from devplug.sandbox.nodes.podcontainers import AddressPool, NodeContext
@@ -26,6 +29,7 @@ from devplug.sandbox.nodes.staticpods import StaticPods, is_mirror
 from devplug.sandbox.registry import NODES, PODS
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     from devplug.kubelet.kubelet import Kubelet
@@ -119,12 +123,15 @@ class NodeAgent:
                         self._take_on(pod, tasks, self._context)
                 self._open()
                 tasks.create_task(self._settle(tuple(self._workers.values())))
+                parts: list[Callable[[], Awaitable[None]]] = [
+                    partial(self._follow_pods, tasks),
+                    self._follow_node,
+                    self._beat,
+                ]
                 if self._static is not None:
-                    tasks.create_task(self._static.run())
-                    tasks.create_task(self._follow_static(self._static, tasks))
-                tasks.create_task(self._follow_pods(tasks))
-                tasks.create_task(self._follow_node())
-                tasks.create_task(self._beat())
+                    parts += [self._static.run, partial(self._follow_static, self._static, tasks)]
+                for part in parts:
+                    tasks.create_task(kept_running(part, self._part_failed))
                 async for change in changes:
                     if change.kind not in _OF_PODS:
                         self._note_change()
@@ -205,15 +212,36 @@ class NodeAgent:
         return worker
 
     def _take_on(self, pod: Object, tasks: asyncio.TaskGroup, context: NodeContext) -> None:
-        worker = PodWorker(pod, context)
+        try:
+            worker = PodWorker(pod, context)
+        except Exception:
+            logger.exception("a pod cannot be run because of a bug", extra={"pod": key_of(pod)})
+            return
         self._workers[worker.uid] = worker
         tasks.create_task(self._work(worker))
 
     async def _work(self, worker: PodWorker) -> None:
+        """Run one pod until it is gone; an error that nobody expected ends no other pod, and not this one."""
         try:
-            await worker.run()
+            await kept_running(worker.run, partial(self._pod_failed, worker))
         finally:
             del self._workers[worker.uid]
+
+    def _pod_failed(self, worker: PodWorker, error: Exception) -> None:
+        pod = worker.containers.pod
+        logger.error(
+            "the work on a pod failed because of a bug; tried again",
+            extra={"node": self.name, "pod": key_of(pod)},
+            exc_info=error,
+        )
+        worker.containers.event("Warning", "InternalError", f"{type(error).__name__}: {one_line(str(error))}")
+
+    def _part_failed(self, error: Exception) -> None:
+        logger.error(
+            "a part of a node failed because of a bug; it is started again",
+            extra={"node": self.name},
+            exc_info=error,
+        )
 
     async def _settle(self, first: tuple[PodWorker, ...]) -> None:
         """Have the kubelet free devices once the pods of its start are decided about."""
@@ -286,7 +314,10 @@ class NodeAgent:
             self._close()
             if reboot:
                 for worker in tuple(self._workers.values()):
-                    await worker.boot()
+                    try:
+                        await worker.boot()
+                    except Exception as error:  # noqa: BLE001 -- reported
+                        self._pod_failed(worker, error)
             try:
                 await self.kubelet.restart(reboot=reboot, with_pods=False)
                 # The first status of a kubelet is of before any plugin has registered (kubelet.go Run).

@@ -7,6 +7,7 @@ of them outlives the sandbox.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from devplug.sandbox.nodes.containerlogs import LogFile
 
 __all__ = ["ContainerRuntime", "Ended", "ProcessRuntime", "StartOrder"]
+
+logger = logging.getLogger(__name__)
 
 END_GRACE_SECONDS: Final = 5.0
 """How long programs have to end when the sandbox does."""
@@ -252,13 +255,20 @@ class ProcessRuntime:
             signal_group(group, SIGKILL)
         await within(_LAST_WORDS_SECONDS, run.printed.ended.wait())
         run.transport.close()
-        self.logs.end(run.printed.log)
+        try:
+            self.logs.end(run.printed.log)
+        except OSError as error:  # its file system may be full
+            logger.warning("the log of a container could not be completed", extra={"reason": str(error)})
         del self._runs[run.pod_uid, run.container]
         self._warden.watch(self._groups())
         run.ended.set()
         if not self._ending.is_set():
             code = code if code >= 0 else _SIGNALLED - code
-            self._on_ended(Ended(run.pod_uid, run.container, code, datetime.now(UTC)))
+            try:
+                self._on_ended(Ended(run.pod_uid, run.container, code, datetime.now(UTC)))
+            except Exception:
+                facts = {"pod": run.pod_uid, "container": run.container}
+                logger.exception("the end of a container was not noted because of a bug", extra=facts)
 
     async def _end_all(self) -> None:
         runs = list(self._runs.values())

@@ -129,7 +129,7 @@ def _gets(kubelet: Kubelet, pod_uid: str, container: str) -> Object:
     """Return what a container got at its last start; nothing if the kubelet does not know it any more."""
     try:
         config = kubelet.container_config(pod_uid, container)
-    except (KeyError, KubeletError):
+    except KubeletError:
         return {}
     return {
         "device_nodes": [

@@ -198,7 +198,7 @@ class PodContainers:
         self._note_end(ended.container, ended.exit_code, ended.finished)
 
     async def end(self, name: str, exit_code: int) -> None:
-        """Have a container end as if by itself; one that does not run is left alone. Raises `KeyError`."""
+        """Have a container end as if by itself; one that does not run is left alone."""
         if not self._records[name].is_running:
             return
         if not is_in_name_only(self._records[name].container_id):

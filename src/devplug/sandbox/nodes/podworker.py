@@ -93,11 +93,12 @@ class PodWorker:
         self.claims.kubelet_started()
 
     async def run(self) -> None:
-        """Do what is to be done about the pod until it is gone."""
-        try:
-            await self._admit()
-        finally:
-            self.is_admitted.set()
+        """Do what is to be done about the pod until it is gone. After an error it may be run again."""
+        if not self.is_admitted.is_set():
+            try:
+                await self._admit()
+            finally:
+                self.is_admitted.set()
         while True:
             self._woken.clear()
             if not self._is_over:
