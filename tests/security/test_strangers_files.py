@@ -20,7 +20,7 @@ from devplug.daemon.config_reader import read_served_file
 from devplug.errors import ConfigError, KubeletError
 from devplug.holds.client import UnansweredError, ask
 from devplug.k8s.kubeconfig import KubeconfigError, read_kubeconfigs
-from devplug.linux.trust import UntrustedError, check_trusted, stranger_of
+from devplug.linux.trust import UntrustedError, check_trusted, untrusted_writer
 from devplug.monitor.collector import collected
 from devplug.sandbox.sandboxdir import SandboxDir, SandboxDirError
 from devplug.sandbox.statefile import StateFileError, opened
@@ -242,11 +242,11 @@ def test_a_state_file_that_others_may_change_is_refused(short_dir: Path) -> None
 def test_what_is_ours_is_trusted(short_dir: Path) -> None:
     (short_dir / "file").touch(mode=0o644)
     for path in (short_dir, short_dir / "file", short_dir / "missing"):
-        assert stranger_of(path) == ""
+        assert untrusted_writer(path) == ""
 
 
 def test_a_path_that_is_not_there_is_the_one_who_could_make_it(open_dir: Path) -> None:
-    assert stranger_of(open_dir / "later") == f"everybody, who may write to the folder {open_dir}"
+    assert untrusted_writer(open_dir / "later") == f"everybody, who may write to the folder {open_dir}"
 
 
 def test_the_error_names_the_path_the_user_and_the_command(open_dir: Path) -> None:
@@ -263,9 +263,9 @@ def test_a_link_that_another_user_made_in_a_sticky_folder_is_not_followed(short_
     short_dir.chmod(0o1777)
     (short_dir / "ours").mkdir()
     (short_dir / "link").symlink_to(short_dir / "ours")
-    assert stranger_of(short_dir / "link") == ""
+    assert untrusted_writer(short_dir / "link") == ""
     os.chown(short_dir / "link", STRANGER, STRANGER, follow_symlinks=False)
-    assert stranger_of(short_dir / "link") == f"user 1234, who owns {short_dir}/link"
+    assert untrusted_writer(short_dir / "link") == f"user 1234, who owns {short_dir}/link"
 
 
 def test_an_acl_of_the_folder_itself_counts(short_dir: Path) -> None:
@@ -276,4 +276,4 @@ def test_an_acl_of_the_folder_itself_counts(short_dir: Path) -> None:
         os.setxattr(short_dir / "x", "system.posix_acl_access", content)
     except OSError as error:
         pytest.skip(f"no ACLs here: {error.strerror}")
-    assert stranger_of(short_dir / "x") == "user 1234, who may write to it"
+    assert untrusted_writer(short_dir / "x") == "user 1234, who may write to it"

@@ -22,7 +22,7 @@ from devplug.errors import KubeletError
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-__all__ = ["UntrustedError", "check_trusted", "open_to", "stranger_of", "sudo_users"]
+__all__ = ["UntrustedError", "check_trusted", "open_to", "sudo_users", "untrusted_writer"]
 
 _Path: TypeAlias = str | os.PathLike[str]
 
@@ -46,11 +46,11 @@ def check_trusted(
     path: _Path, advice: str, *, users: Collection[int] = (), trusts_read_only: bool = False
 ) -> None:
     """Raise `UntrustedError`, with `advice` at its end, if others could change what is at `path`."""
-    if whom := stranger_of(path, users=users, trusts_read_only=trusts_read_only):
+    if whom := untrusted_writer(path, users=users, trusts_read_only=trusts_read_only):
         raise UntrustedError(f"{path} is not trusted: it could be changed by {whom}; {advice}")
 
 
-def stranger_of(path: _Path, *, users: Collection[int] = (), trusts_read_only: bool = False) -> str:
+def untrusted_writer(path: _Path, *, users: Collection[int] = (), trusts_read_only: bool = False) -> str:
     """Return who else could change what is at `path`, or put something else there; "" for nobody.
 
     Links are followed. `users` are trusted too. With `trusts_read_only` so is every folder and file on a

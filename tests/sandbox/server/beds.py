@@ -22,6 +22,7 @@ from devplug.sandbox.api.kinds import Resource
 from devplug.sandbox.api.options import LogOptions
 from devplug.sandbox.registry import NAMESPACES, Registry
 from devplug.sandbox.server.app import Control, Logs, Metrics
+from devplug.sandbox.server.connections import ConnectionLimits
 from devplug.sandbox.server.listener import ApiServer, Tls
 
 T = TypeVar("T")
@@ -167,6 +168,7 @@ def served(
     rbac: bool = False,
     beat_seconds: float = 60.0,
     betas: Sequence[Resource] = (),
+    limits: ConnectionLimits | None = None,
 ) -> Iterator[Server]:
     """Serve a registry for a while; afterwards nothing of the server is left."""
     kept = registry or registry_of_test()
@@ -180,6 +182,7 @@ def served(
         rbac=rbac,
         beat_seconds=beat_seconds,
         betas=betas,
+        limits=limits,
     )
     api.listen()
     ready: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[None]]] = Future()

@@ -1,10 +1,12 @@
 """The listener of the server: the application on 127.0.0.1, over plain HTTP or TLS, until it is cancelled.
 
-The HTTP is uvicorn's, without its signals, its logging and its access log: the sandbox has its own.
+The HTTP is uvicorn's, without its signals, its logging and its access log: the sandbox has its own. Who may
+connect, and for how long, is decided by `connections`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
 import subprocess
@@ -17,6 +19,7 @@ import uvicorn
 from devplug.errors import DevplugError, one_line
 from devplug.sandbox.server.app import App
 from devplug.sandbox.server.auth import kubeconfig
+from devplug.sandbox.server.connections import ConnectionLimits, Connections, HttpConnection
 from devplug.sandbox.server.handlers import BEAT_SECONDS
 from devplug.sandbox.server.podaccount import PodAccount
 
@@ -99,10 +102,12 @@ class ApiServer:
         beat_seconds: float = BEAT_SECONDS,
         betas: Sequence[Resource] = (),
         around: Callable[[Application], Application] = lambda app: app,
+        limits: ConnectionLimits | None = None,
     ) -> None:
         """Serve `registry`; `around` may put something in front of the application that answers.
 
-        `betas` are versions of kinds that are served besides `kinds.SERVED`.
+        `betas` are versions of kinds that are served besides `kinds.SERVED`, and `limits` are
+        those of connections.
         """
         self._app = App(
             registry,
@@ -115,6 +120,7 @@ class ApiServer:
             betas=betas,
         )
         self._served = around(self._app)
+        self._limits = limits or ConnectionLimits()
         self._token = token
         self._port = port
         self._tls = tls
@@ -125,7 +131,7 @@ class ApiServer:
         """Take the port, or one that is free for 0; raises `ServingError`."""
         if self._socket is not None:
             return
-        self._server = _Server(self._config())
+        self._server = _Server(self._config(), self._limits)
         # The protocol has to be told: asyncio turns Nagle's algorithm off only for sockets that name it, and
         # with it every answer after the first waits 40 ms for the client's delayed acknowledgement.
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -185,22 +191,23 @@ class ApiServer:
         assert self._server is not None
         assert self._socket is not None
         server, listener = self._server, self._socket
-        try:
-            await server.serve(sockets=[listener])
-        finally:
-            self._app.end()
+        async with asyncio.TaskGroup() as server.tasks:
             try:
-                if server.started:
-                    await server.shutdown(sockets=[listener])
+                await server.serve(sockets=[listener])
             finally:
-                server.abort()
-                self.close()
+                self._app.end()
+                try:
+                    if server.started:
+                        await server.shutdown(sockets=[listener])
+                finally:
+                    server.abort()
+                    self.close()
 
     def _config(self) -> uvicorn.Config:
         tls = self._tls
         config = uvicorn.Config(
             self._served,
-            http="h11",
+            http=HttpConnection,
             ws="none",
             lifespan="off",
             interface="asgi3",
@@ -226,7 +233,29 @@ class ApiServer:
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves signals to the program around it."""
+    """A server that leaves signals to the program around it, and bounds its connections."""
+
+    tasks: asyncio.TaskGroup
+    """Has a task for each connection; set before the start."""
+
+    def __init__(self, config: uvicorn.Config, limits: ConnectionLimits) -> None:
+        super().__init__(config)
+        self.limits = limits
+        self.accepting: list[Connections] = []
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept connections, within bounds."""
+        assert sockets is not None
+        await self.lifespan.startup()
+        for one in sockets:
+            made = Connections(one, self._protocol, self.config.ssl, self.tasks, self.limits)
+            made.open()
+            self.accepting.append(made)
+        self.servers = self.accepting  # type: ignore[assignment]
+        self.started = True
+
+    def _protocol(self) -> HttpConnection:
+        return HttpConnection(self.config, self.server_state, self.lifespan.state, self.limits)
 
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
         return nullcontext()
@@ -236,6 +265,9 @@ class _Server(uvicorn.Server):
         for connection in list(self.server_state.connections):
             if connection.transport is not None:
                 connection.transport.abort()
+        for one in self.accepting:
+            one.close()
+            one.abort()
 
 
 def _read(file: Path) -> bytes:

@@ -1,0 +1,277 @@
+"""The connections of the API server: how many there may be, who makes room, and how long each step may take.
+
+The HTTP of one connection is uvicorn's. It accepts without end and waits without end, so that a client which
+sends half a request, or nothing, would hold a descriptor for ever. A connection is counted here from its
+accept on, before any handshake.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from devplug.linux.shares import Standing, first_to_go
+
+if TYPE_CHECKING:
+    import socket
+    import ssl
+    from collections.abc import Callable, Hashable, Mapping
+
+    from uvicorn import Config
+    from uvicorn.protocols.http.h11_impl import RequestResponseCycle
+    from uvicorn.server import ServerState
+
+__all__ = ["ConnectionLimits", "Connections", "HttpConnection"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """How many connections there may be, and how long each step of one may take."""
+
+    connections: int = 512
+    """A sandbox of 100 nodes with a driver on each takes about 300. Half of the descriptors at most."""
+    handshake_seconds: float = 10.0
+    head_seconds: float = 10.0
+    """From the connection, or from the first byte of a later request; the real API server waits 32 s."""
+    body_seconds: float = 30.0
+    reader_seconds: float = 30.0
+    """How long a client may leave an answer unread that does not fit into the buffers."""
+
+
+RETRY_SECONDS: Final = 0.1
+_AT_ONCE: Final = 64
+
+
+class HttpConnection(H11Protocol):
+    """One connection, after its handshake: uvicorn's protocol, with a time for each step of a request."""
+
+    def __init__(
+        self, config: Config, state: ServerState, app_state: dict[str, Any], limits: ConnectionLimits
+    ) -> None:
+        super().__init__(config, state, app_state)
+        self.limits = limits
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for a request."""
+        super().connection_made(transport)
+        self.is_answered = False
+        """Whether it has had an answer."""
+        self.since = self.loop.time()
+        """When it last came a step further."""
+        self._deadline: asyncio.TimerHandle | None = None
+        self._awaited = ""
+        self._expect("head", self.limits.head_seconds)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the deadline."""
+        self._expect("", 0)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what came, and wait for the rest of the request, if there is any."""
+        super().data_received(data)
+        if self._sends == "SEND_BODY":
+            self._expect("body", self.limits.body_seconds)
+        elif self._sends == "IDLE" and self.conn.trailing_data[0]:
+            self._expect("head", self.limits.head_seconds)
+        else:
+            self._expect("", 0)
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether a request is being answered."""
+        cycle: RequestResponseCycle | None = self.cycle
+        return cycle is not None and not cycle.response_complete
+
+    def on_response_complete(self) -> None:
+        """Note an answer; another request may have come meanwhile."""
+        self.is_answered, self.since = True, self.loop.time()
+        super().on_response_complete()
+
+    def pause_writing(self) -> None:
+        """Wait for a client that does not read, but not for ever."""
+        super().pause_writing()
+        self._expect("reader", self.limits.reader_seconds)
+
+    def resume_writing(self) -> None:
+        """Go on."""
+        self._expect("", 0)
+        super().resume_writing()
+
+    @property
+    def rank(self) -> int:
+        """0 without a whole request, 1 between two requests, 2 while an answer is sent."""
+        if self._sends == "SEND_BODY":
+            return 0
+        if self.is_answering:
+            return 2
+        return 1 if self.is_answered and not self.conn.trailing_data[0] else 0
+
+    @property
+    def _sends(self) -> str:
+        """What the client has to send next, by the name of h11's state."""
+        return str(self.conn.their_state)
+
+    def _expect(self, what: str, seconds: float) -> None:
+        """Abort the connection if `what` is not there in time. The time of one step is not prolonged."""
+        if what == self._awaited:
+            return
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._awaited, self.since = what, self.loop.time()
+        self._deadline = self.loop.call_later(seconds, self.transport.abort) if what else None
+
+
+class _Opened:
+    """An accepted connection; `http` is there once its handshake is over."""
+
+    def __init__(self, opened: socket.socket, address: Any) -> None:  # noqa: ANN401 -- as sockets have it
+        self.socket = opened
+        self.port: int = address[1]
+        self.since = asyncio.get_running_loop().time()
+        self.http: HttpConnection | None = None
+
+    def standing(self, users: Mapping[int, int]) -> Standing:
+        """Return what decides whether it makes room; its peer is the user of the process that connected."""
+        peer: Hashable = users.get(self.port, -1)
+        if self.http is None:
+            return Standing(peer, 0, self.since)
+        return Standing(peer, self.http.rank, self.http.since)
+
+
+class Connections:
+    """The connections of one listening socket; they are accepted from `open` to `close`.
+
+    A full server lets the connection go that `first_to_go` names: of the user who has most, first what is
+    unfinished.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        protocol: Callable[[], HttpConnection],
+        tls: ssl.SSLContext | None,
+        tasks: asyncio.TaskGroup,
+        limits: ConnectionLimits,
+    ) -> None:
+        self._listener = listener
+        self._protocol = protocol
+        self._tls = tls
+        self._tasks = tasks
+        self._limits = limits
+        self._limit = min(limits.connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+        self._open: dict[_Opened, asyncio.Task[None]] = {}
+        self._loop = asyncio.get_running_loop()
+        self._retry: asyncio.TimerHandle | None = None
+
+    def open(self) -> None:
+        """Accept from now on."""
+        self._retry = None
+        self._listener.setblocking(False)  # noqa: FBT003 -- the standard library's
+        self._loop.add_reader(self._listener, self._accept)
+
+    def close(self) -> None:
+        """Accept no more, and end handshakes; what is connected stays. Safe to repeat."""
+        if self._retry is not None:
+            self._retry.cancel()
+        if self._listener.fileno() >= 0:
+            self._loop.remove_reader(self._listener)
+        for one, task in list(self._open.items()):
+            if one.http is None:
+                task.cancel()
+
+    async def wait_closed(self) -> None:
+        """Return at once: as the server of asyncio has it, for uvicorn."""
+
+    def abort(self) -> None:
+        """Cut all connections."""
+        for one, task in list(self._open.items()):
+            task.cancel()
+            self._drop(one)
+
+    def _accept(self) -> None:
+        for _ in range(_AT_ONCE):
+            try:
+                opened, address = self._listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                self._pause(error)
+                return
+            opened.setblocking(False)  # noqa: FBT003 -- the standard library's
+            if len(self._open) >= self._limit:
+                self._make_room(address[1])
+            one = _Opened(opened, address)
+            self._open[one] = self._tasks.create_task(self._serve(one))
+
+    def _pause(self, error: OSError) -> None:
+        """Make room, as there are no descriptors, and accept again in a moment."""
+        logger.warning("the API server cannot accept connections; trying again", extra={"reason": str(error)})
+        self._loop.remove_reader(self._listener)
+        self._retry = self._loop.call_later(RETRY_SECONDS, self.open)
+        if self._open:
+            self._make_room(-1)
+
+    def _make_room(self, port: int) -> None:
+        users = _users_of_ports()
+        out = first_to_go({one: one.standing(users) for one in self._open}, users.get(port, -1))
+        task = self._open.pop(out)
+        task.cancel()
+        self._drop(out)
+
+    async def _serve(self, one: _Opened) -> None:
+        """Have a connection shake hands, and hold its place until it is closed."""
+        gone = asyncio.Event()
+
+        def made() -> HttpConnection:
+            connection = self._protocol()
+            lost = connection.connection_lost
+
+            def connection_lost(exc: Exception | None) -> None:
+                gone.set()
+                lost(exc)
+
+            connection.connection_lost = connection_lost  # type: ignore[method-assign]
+            return connection
+
+        try:
+            _, one.http = await self._loop.connect_accepted_socket(
+                made,
+                one.socket,
+                ssl=self._tls,
+                ssl_handshake_timeout=self._limits.handshake_seconds if self._tls else None,
+            )
+            await gone.wait()
+        except OSError:
+            pass  # no handshake: it is gone, too slow, or speaks something else
+        finally:
+            self._open.pop(one, None)
+            self._drop(one)
+
+    def _drop(self, one: _Opened) -> None:
+        """Cut a connection; also that of a task which was cancelled before its first step."""
+        if one.http is not None:
+            one.http.transport.abort()
+        else:
+            self._loop.call_soon(one.socket.close)  # after the loop has left it
+
+
+def _users_of_ports() -> dict[int, int]:
+    """Return the users of the processes that have TCP ports of this machine, by port (proc_net_tcp.txt)."""
+    users: dict[int, int] = {}
+    try:
+        lines = Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]
+    except OSError:
+        return users
+    for line in lines:
+        words = line.split()
+        users[int(words[1].rpartition(":")[2], 16)] = int(words[7])
+    return users
