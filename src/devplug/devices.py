@@ -179,15 +179,22 @@ class DeviceNode(_Received):
     """A file in /dev that a container gets: the API's DeviceSpec.
 
     `host_path` may be a link (by-id): the runtime resolves it at every container start. `container_path` is
-    the same path if not given. `permissions` are any of `r`, `w` and `m` (mknod).
+    the same path if not given. `permissions` are any of `r`, `w` and `m` (mknod). A node that is `shared`
+    belongs to the driver of several devices, as /dev/vfio/vfio: containers may have it at the same time.
     """
 
     host_path: str
     container_path: str
     permissions: str
+    is_shared: bool = field(compare=False)
 
     def __init__(
-        self, host_path: StrPath, container_path: StrPath | None = None, permissions: str = "rw"
+        self,
+        host_path: StrPath,
+        container_path: StrPath | None = None,
+        permissions: str = "rw",
+        *,
+        shared: bool = False,
     ) -> None:
         """Validate; raises `PluginError` naming every fault."""
         host, container, faults = _path_pair(host_path, container_path)
@@ -198,6 +205,7 @@ class DeviceNode(_Received):
         object.__setattr__(self, "host_path", host)
         object.__setattr__(self, "container_path", container)
         object.__setattr__(self, "permissions", permissions)
+        object.__setattr__(self, "is_shared", shared)
 
 
 @dataclass(frozen=True, slots=True, init=False)

@@ -67,7 +67,7 @@ async def test_a_registration_says_version_endpoint_and_options(short_dir: Path)
         assert request.endpoint == plugin_sockets(short_dir)[0].name
         assert request.resource_name == RESOURCE
         assert request.options.pre_start_required
-        assert not request.options.preferred_allocation_available
+        assert request.options.preferred_allocation_available  # to steer away from devices in use
 
 
 async def test_a_late_answer_is_waited_for_without_a_second_registration(short_dir: Path) -> None:

@@ -304,7 +304,22 @@ class Preparing(Choosing):
         raise AssertionError("the plugin was replaced")
 
 
-@pytest.mark.parametrize(("first", "second"), [(Named, Choosing), (Choosing, Named)])
+class Starting(Named):
+    """A plugin that does something before each start of a container."""
+
+    async def pre_start(self, devices: Sequence[Device], /) -> None:
+        pass
+
+
+async def test_a_preference_that_is_added_takes_no_registration(short_dir: Path) -> None:
+    """The kubelet is told to ask for one from the start, to be steered away from devices in use."""
+    async with registered(short_dir, Named("old", "a", "b")) as (kubelet, serving):
+        await serving.replace(Choosing("new", "a", "b"))
+        await passes(30)
+        assert kubelet.registrations(RESOURCE) == 1
+
+
+@pytest.mark.parametrize(("first", "second"), [(Named, Starting), (Starting, Named)])
 async def test_other_options_take_one_more_registration(
     short_dir: Path, caplog: pytest.LogCaptureFixture, first: type[Named], second: type[Named]
 ) -> None:

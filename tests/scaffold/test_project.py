@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from devplug import __version__
 from devplug.cli.new import write_project
 from devplug.k8s.resource_names import resource_name_fault
-from devplug.kubelet_dir import KUBELET_PLUGIN_DIR
+from devplug.kubelet_dir import KUBELET_PLUGIN_DIR, KUBELET_ROOT
 from devplug.scaffold.project import NAME_LIMIT, TRIAL_NODES, Project, project_faults, project_files
 
 
@@ -84,6 +84,7 @@ def test_a_name_without_a_fault_is_good_for_all_that_it_names(name: str) -> None
 
 FPGA = Project("my-fpga", "fpga.example.com/card")
 FILES = project_files(FPGA, __version__)
+POD_RESOURCES = f"{KUBELET_ROOT}/pod-resources"
 NAMES = st.from_regex(rf"[a-z][a-z0-9-]{{0,{NAME_LIMIT - 1}}}", fullmatch=True)
 PROJECTS = st.builds(lambda name: Project(name, f"example.com/{name}"), NAMES).filter(
     lambda project: not project_faults(project)
@@ -175,13 +176,17 @@ def test_the_container_is_root_as_the_kubelets_socket_is_roots() -> None:
     assert pod_spec()["securityContext"]["runAsUser"] == 0
 
 
-def test_only_the_plugin_folder_can_be_written_to() -> None:
+def test_only_the_plugin_folder_is_writable() -> None:
     paths = {volume["name"]: volume["hostPath"]["path"] for volume in pod_spec()["volumes"]}
     mounts = {
         (paths[mount["name"]], mount["mountPath"]): mount.get("readOnly", False)
         for mount in container()["volumeMounts"]
     }
-    assert mounts == {(KUBELET_PLUGIN_DIR, KUBELET_PLUGIN_DIR): False, ("/dev", "/dev"): True}
+    assert mounts == {
+        (KUBELET_PLUGIN_DIR, KUBELET_PLUGIN_DIR): False,
+        (POD_RESOURCES, POD_RESOURCES): True,
+        ("/dev", "/dev"): True,
+    }
     assert not container()["terminationMessagePath"].startswith("/dev/")
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from devplug import ContainerResponse, Device, DevicePlugin
+from devplug.errors import KubeletError
 from devplug.kubelet.pods import PodPhase
 from devplug.testing import SyncKubelet
 
@@ -61,6 +62,31 @@ def test_a_claim_gets_a_device_of_an_sdk_plugin_by_its_id(kubelet: SyncKubelet) 
     trainer.delete()
     assert plugin.released == ["gpu-1"]
     assert not list(kubelet.cdi_dir.iterdir())
+
+
+class CleanGpu(Gpu):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cleaned: list[str] = []
+        self.fault = ""
+
+    def clean_up(self, device: Device, /) -> None:
+        if self.fault:
+            raise RuntimeError(self.fault)
+        self.cleaned.append(device.id)
+
+
+def test_device_of_a_claim_is_cleaned_up_before_the_claim_is_released(kubelet: SyncKubelet) -> None:
+    plugin = CleanGpu()
+    kubelet.start(plugin, dra=DRIVER)
+    kubelet.claims.allocate("mine", DRIVER, "gpu-1")
+    trainer = kubelet.admit(pod("mine"))
+    plugin.fault = "the GPU is hung"
+    with pytest.raises(KubeletError, match="the GPU is hung"):
+        trainer.delete()
+    plugin.fault = ""
+    trainer.delete()
+    assert (plugin.released[-1], plugin.cleaned) == ("gpu-1", ["gpu-1"])
 
 
 def test_a_script_that_runs_a_driver_finds_the_kubelet_and_the_api(

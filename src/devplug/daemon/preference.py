@@ -22,7 +22,7 @@ from devplug.daemon.device_links import best_connected
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-__all__ = ["Candidate", "preferred", "steered"]
+__all__ = ["Candidate", "preferred"]
 
 NOWHERE: Final = 1 << 30
 """The NUMA node of a device without one: a node of its own, far from all others."""
@@ -200,17 +200,6 @@ def preferred(
         chosen = {one.id for one in choose(_Request(held, free, count, in_use, numa_distances))}
         free = [one for one in free if one.id in chosen]
     return [one.id for one in chain(held, free[:count])]
-
-
-def steered(
-    available: Iterable[str], must_include: Collection[str], size: int, doubtful: Collection[str]
-) -> tuple[list[str], list[str]]:
-    """Return the IDs to choose `size` from, and those that have to be chosen: doubtful IDs come last."""
-    others = [one for one in available if one not in must_include]
-    certain = [*must_include, *(one for one in others if one not in doubtful)]
-    if len(certain) >= size:
-        return certain, [*must_include]
-    return [*certain, *(one for one in others if one in doubtful)], certain
 
 
 def _in_order(candidates: Iterable[Candidate]) -> list[Candidate]:

@@ -490,7 +490,8 @@ class ConfiguredPlugin(DevicePlugin):
         has_choice = self.resource.prefer != "none" and (share.replicas > 1 or share.max_per_container != 1)
         if not (has_choice or doubtful):
             return ()
-        from devplug.daemon.preference import preferred, steered
+        from devplug.daemon.preference import preferred
+        from devplug.holds.steering import steered
 
         allowed, must = steered(by_id, must, size, doubtful)
         chosen = preferred(

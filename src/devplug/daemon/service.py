@@ -21,6 +21,7 @@ from devplug.daemon.config_file import ConfigFile
 from devplug.daemon.context import DaemonContext
 from devplug.daemon.daemon import Daemon
 from devplug.daemon.sources.host import Host
+from devplug.holds.audit import audit_holders
 from devplug.holds.client import UnansweredError, ask_allocatable
 from devplug.holds.held_device import Allocated
 from devplug.holds.holders import Holders
@@ -34,14 +35,13 @@ from devplug.plugin.status import pages_at
 from devplug.plugin.takeover_detector import FIRST_RENEWAL_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
     from pathlib import Path
 
     from devplug.daemon.config.types import Config
     from devplug.daemon.reporter import Reporter
     from devplug.daemon.resource import ConfiguredPlugin
     from devplug.devices import StrPath
-    from devplug.holds.held_device import Difference
     from devplug.metrics.probes import Probes
     from devplug.plugin.serving import Serving
     from devplug.plugin.takeover_detector import TakeoverDetector
@@ -158,31 +158,7 @@ async def compare_holders(
                 guard.note_given(difference.device_id)
 
 
-# ── audit lines ───────────────────────────────────────────────────────────────────────────────────
-
-
-async def audit_holders(holders: Holders, names: Callable[[], Collection[str]]) -> None:
-    """Log which containers hold and release devices of the resources `names`, until cancelled.
-
-    The kubelet is asked for that only while one of them is held.
-    """
-    async with asyncio.TaskGroup() as group:
-        group.create_task(_ask_while_held(holders, names))
-        # Read all the time: one answer may release the last devices of several pods at once.
-        with holders.differences() as differences:
-            async for difference in differences:
-                if difference.resource_name in names():
-                    _log_difference(difference)
-
-
-async def _ask_while_held(holders: Holders, names: Callable[[], Collection[str]]) -> None:
-    def is_any_held() -> bool:
-        return any(holders.held_ids(name) for name in names())
-
-    while True:
-        await holders.wait(is_any_held)
-        with holders.needed():
-            await holders.wait(lambda: not is_any_held())
+# ── claims ────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def ask_while_claimed(holders: Holders, serving: Serving) -> None:
@@ -212,20 +188,6 @@ async def decide_at_claims(context: DaemonContext, serving: Serving) -> None:
         change = serving.notifier.next
         context.ownership.refresh_soon()
         await change.wait()
-
-
-def _log_difference(difference: Difference) -> None:
-    holder = difference.holder
-    facts = {
-        "resource_name": difference.resource_name,
-        "device_id": difference.device_id,
-        "pod": f"{holder.namespace}/{holder.pod}" if holder else "",
-        "container_name": holder.container if holder else "",
-    }
-    if isinstance(difference, Allocated):
-        audit.info("device held", extra=facts)
-    else:
-        audit.info("device released", extra={**facts, "is_free": difference.is_free})
 
 
 # ── the service ───────────────────────────────────────────────────────────────────────────────────

@@ -240,9 +240,9 @@ class Hooks:
 class PluginCode:
     """The code of one plugin with its threads; a replaced one lives until its last call has ended."""
 
-    def __init__(self, plugin: DevicePlugin) -> None:
+    def __init__(self, plugin: DevicePlugin, *, is_steered: bool = False) -> None:
         self.plugin = plugin
-        self.options = options_of(plugin)
+        self.options = options_of(plugin, is_steered=is_steered)
         self.has_prepare = offers(plugin, "prepare")
         self.hooks = Hooks(plugin.resource_name)
         self.calls = 0

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from devplug.holds.hardware import Use
     from devplug.plugin.contract import DevicePlugin
     from devplug.plugin.counters import PluginCounters
+    from devplug.plugin.holding import Holding
     from devplug.plugin.inventory import Inventory
     from devplug.status import DeviceStatus
 
@@ -77,7 +78,9 @@ class ClaimedPlugin:
         on_change: Callable[[], None],
         *,
         evicts: bool = False,
+        holding: Holding | None = None,
     ) -> None:
+        self._holding = holding
         self.resource_name = str(plugin.resource_name)
         self.registered_at: float | None = None
         """Since when the driver is registered, as a Unix time in seconds; None if it is not."""
@@ -87,7 +90,7 @@ class ClaimedPlugin:
         self._inventory = inventory
         self._driver = driver
         self._on_change = on_change
-        self._service = PluginService(plugin, inventory, counters, on_change)
+        self._service = PluginService(plugin, inventory, counters, on_change, holding)
         driver.add(self, evicts=evicts)
 
     @property
@@ -198,7 +201,9 @@ class ClaimedPlugin:
 
     def uses(self, device_ids: Sequence[str]) -> Mapping[str, Use]:
         """Return what containers get of devices, by ID, as far as it is known."""
-        return self._plugin.uses(device_ids) if isinstance(self._plugin, _WithNodes) else {}
+        if isinstance(self._plugin, _WithNodes):
+            return self._plugin.uses(device_ids)
+        return {} if self._holding is None else self._holding.uses(device_ids)
 
     def _of_device(self, device_id: str) -> ContainerResponse:
         """Return what containers get of one device where that depends on no other."""

@@ -38,6 +38,9 @@ class DevicePlugin:
     pre_start_timeout_seconds: float = 20
     """How long `pre_start` may take. The kubelet gives up after 30 s (endpoint.go)."""
 
+    clean_up_timeout_seconds: float = 30
+    """How long `clean_up` may take. An Allocate of the device waits for it."""
+
     def devices(self) -> Snapshot | Iterator[Snapshot] | Awaitable[Snapshot] | AsyncIterable[Snapshot]:
         """Return the devices, or yield them again whenever they change. Required.
 
@@ -98,6 +101,17 @@ class DevicePlugin:
         """
         raise NotImplementedError
 
+    def clean_up(self, device: Device, /) -> Awaitable[None] | None:
+        """Clean up a device after its last use, before another container gets it; optional.
+
+        It is called once PodResources no longer lists the pod that held the device, or the claim was
+        released, and again until it succeeds: raising keeps the device Unhealthy, with that text. After a
+        restart of the plugin too. Without the kubelet's PodResources socket it is called when the kubelet
+        allocates the device again. After an end of the plugin that left no record of who holds what, it is
+        called for each device that no container holds.
+        """
+        raise NotImplementedError
+
     def release(self, devices: Sequence[Device], /) -> Awaitable[None] | None:
         """Clean up devices that a claim has released; optional, and called only with `dra`.
 
@@ -106,8 +120,9 @@ class DevicePlugin:
         raise NotImplementedError
 
 
-_HOOKS: Final = ("devices", "allocate", "prefer", "prepare", "pre_start", "release")
-_FIELDS: Final = ("resource_name", "allocate_timeout_seconds", "pre_start_timeout_seconds")
+_HOOKS: Final = ("devices", "allocate", "prefer", "prepare", "pre_start", "clean_up", "release")
+_TIMES: Final = ("allocate_timeout_seconds", "pre_start_timeout_seconds", "clean_up_timeout_seconds")
+_FIELDS: Final = ("resource_name", *_TIMES)
 
 
 def offers(plugin: DevicePlugin, hook: str) -> bool:
@@ -115,11 +130,14 @@ def offers(plugin: DevicePlugin, hook: str) -> bool:
     return getattr(type(plugin), hook) is not getattr(DevicePlugin, hook)
 
 
-def options_of(plugin: DevicePlugin) -> PluginOptions:
-    """Return the options that the kubelet gets: which optional calls the plugin answers."""
+def options_of(plugin: DevicePlugin, *, is_steered: bool = False) -> PluginOptions:
+    """Return the options that the kubelet gets: which optional calls the plugin answers.
+
+    `is_steered`: devices that a container may still have come last in what the kubelet is told to prefer.
+    """
     return PluginOptions(
         pre_start_required=offers(plugin, "pre_start"),
-        preferred_allocation_available=offers(plugin, "prefer"),
+        preferred_allocation_available=is_steered or offers(plugin, "prefer"),
     )
 
 
@@ -138,7 +156,7 @@ def plugin_faults(plugin: DevicePlugin) -> list[str]:
         faults.append(f"{name} has no method `devices`")
     faults.extend(
         f"{name}: {field} is {getattr(plugin, field)!r}; it must be a number of seconds, more than 0"
-        for field in ("allocate_timeout_seconds", "pre_start_timeout_seconds")
+        for field in _TIMES
         if not _is_duration(getattr(plugin, field))
     )
     faults.extend(

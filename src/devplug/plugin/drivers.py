@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from devplug.plugin.contract import DevicePlugin
     from devplug.plugin.counters import PluginCounters
     from devplug.plugin.environment import PluginEnvironment
+    from devplug.plugin.holding import Holding
     from devplug.plugin.inventory import Inventory
     from devplug.status import DriverStatus
 
@@ -104,12 +105,13 @@ class Drivers:
         on_change: Callable[[], None],
         *,
         evicts: bool,
+        holding: Holding | None = None,
     ) -> ClaimedPlugin:
         """Return a plugin as a resource of the driver of this name."""
         from devplug.plugin.claimed_plugin import ClaimedPlugin
 
         driver = self.driver(name)
-        return ClaimedPlugin(plugin, inventory, counters, driver, on_change, evicts=evicts)
+        return ClaimedPlugin(plugin, inventory, counters, driver, on_change, evicts=evicts, holding=holding)
 
     def note_undecided(self, name: str, resource_names: Collection[str]) -> None:
         """Note which resources a driver may have yet; see `NodeDriver.note_undecided`. This starts none."""

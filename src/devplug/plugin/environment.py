@@ -32,11 +32,15 @@ __all__ = [
     "PluginEnvironment",
     "Registration",
     "environment_at",
+    "pod_resources_at",
 ]
 
 logger = logging.getLogger(__name__)
 
 PLUGIN_DIR_VARIABLE: Final = "DEVPLUG_PLUGIN_DIR"
+
+POD_RESOURCES_VARIABLE: Final = "DEVPLUG_POD_RESOURCES"
+"""Names the kubelet's PodResources socket where its --root-dir is not the folder above the plugin folder."""
 
 Registration: TypeAlias = Literal["socket", "watcher", "auto"]
 """How the kubelet comes to know the plugins. `socket`: they call it at its socket in the plugin folder.
@@ -95,6 +99,14 @@ def environment_at(plugin_dir: StrPath | None, registration: str) -> PluginEnvir
     check_trusted(used, "let only root and the user of this process write there, or name another folder")
     cdi = os.environ.get(CDI_DIR_VARIABLE)
     return PluginEnvironment(used, mode, cdi_folder=Path(cdi) if cdi else None)
+
+
+def pod_resources_at(plugin_dir: StrPath | None) -> Path:
+    """Return the kubelet's socket that tells who holds what: `DEVPLUG_POD_RESOURCES`, else by the folder."""
+    if named := os.environ.get(POD_RESOURCES_VARIABLE):
+        return Path(named).absolute()
+    folder = Path(plugin_dir or os.environ.get(PLUGIN_DIR_VARIABLE) or KUBELET_PLUGIN_DIR).absolute()
+    return Path(os.path.normpath(folder)).parent / "pod-resources" / "kubelet.sock"
 
 
 def _is_folder(path: Path) -> bool:

@@ -116,7 +116,8 @@ class Inventory:
     `snapshot` is always the latest state. `version` grows with each change of it, and with `repeats`, which
     counts how often the same list had to be sent again. `on_change` is called after each change of a public
     attribute. `held_ids` returns the IDs that are held, and is called at each change of the list; without it,
-    a device that was given out is held for ever.
+    a device that was given out is held for ever. `offered` returns the devices to advertise of an author's
+    list, and is called at each change, too.
     """
 
     def __init__(
@@ -126,6 +127,7 @@ class Inventory:
         on_change: Callable[[], None] = lambda: None,
         *,
         held_ids: Callable[[], AbstractSet[str]] | None = None,
+        offered: Callable[[Sequence[Device]], Sequence[Device]] = tuple,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self.resource_name = resource_name
@@ -144,6 +146,7 @@ class Inventory:
         """Devices that were healthy until a plugin was replaced a moment ago, by ID."""
         self._has_leaving = asyncio.Event()
         self._held_ids = held_ids
+        self._offered = offered
         self._given: set[str] = set()
         """The IDs that were given out, if there is no `held_ids`."""
         self._given_at: float | None = None
@@ -247,6 +250,11 @@ class Inventory:
             if not self._asked_for[id_]:
                 del self._asked_for[id_]
 
+    async def refresh(self) -> None:
+        """Bring the list up to date with what is held and offered now."""
+        if self.version:
+            await self._update()
+
     async def repeat(self) -> None:
         """Make the streams send the list again as it is."""
         self.repeats += 1
@@ -342,7 +350,7 @@ class Inventory:
             else:
                 listed, marked, failing = succession.listed, {}, None
                 kept |= succession.chosen(before)
-            looking = next_snapshot(before, listed, held=kept, marked=marked, failing=failing)
+            looking = next_snapshot(before, self._offered(listed), held=kept, marked=marked, failing=failing)
             fresh = await run(looking)
             other = await run(difference(before, fresh, self.since, self._wall_clock()))
             # What was asked for meanwhile must not leave.

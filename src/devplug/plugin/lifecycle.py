@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from devplug.plugin.contract import DevicePlugin
     from devplug.plugin.counters import PluginCounters
     from devplug.plugin.environment import PluginEnvironment
+    from devplug.plugin.holding import Holding
     from devplug.plugin.inventory import Inventory
     from devplug.status import DeviceStatus
     from devplug.wire.sockets import Listener
@@ -63,7 +64,9 @@ class Lifecycle:
         counters: PluginCounters,
         environment: PluginEnvironment,
         on_change: Callable[[], None],
+        holding: Holding | None = None,
     ) -> None:
+        self._holding = holding
         self._inventory = inventory
         self._counters = counters
         self._environment = environment
@@ -73,7 +76,7 @@ class Lifecycle:
         self._absence = f"{environment.folder} does not exist: no kubelet here"
         self.registered_at: float | None = None
         """Since when the plugin is registered, as a Unix time in seconds; None if it is not."""
-        self._service = PluginService(plugin, inventory, counters, self._stream_changed)
+        self._service = PluginService(plugin, inventory, counters, self._stream_changed, holding)
         folder = environment.folder
         self._lock = ResourceLock(folder, plugin.resource_name)
         path = self._new_path()
@@ -111,8 +114,8 @@ class Lifecycle:
         return way(*common, socket_name, self._wake.set, self._registrar_changed)
 
     def described(self, devices: tuple[DeviceStatus, ...]) -> tuple[DeviceStatus, ...]:
-        """Return the devices' statuses: there is nothing to add to what a device plugin knows."""
-        return devices
+        """Return the devices' statuses with the pods that hold them, for a plugin in code."""
+        return devices if self._holding is None else self._holding.described(devices)
 
     @property
     def is_registered(self) -> bool:
@@ -197,7 +200,7 @@ class Lifecycle:
         if is_ended or not (self.is_registered and self._service.has_other_options):
             return False
         logger.info(
-            "the new plugin offers other calls (prefer, pre_start) than before; it is registered again",
+            "the new plugin offers other calls (pre_start) than before; it is registered again",
             extra={"resource_name": self._service.resource_name},
         )
         return True

@@ -22,9 +22,11 @@ from devplug.errors import (
     PluginError,
     UnhealthyDeviceError,
     UnknownDeviceError,
+    one_line,
     outcome_of,
     quoted,
 )
+from devplug.holds.steering import steered
 from devplug.linux.notifier import within
 from devplug.logs import AUDIT
 from devplug.plugin.callbacks import PluginCode, hanging_line
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
     from devplug.plugin.contract import DevicePlugin
     from devplug.plugin.counters import PluginCounters
+    from devplug.plugin.holding import Holding
     from devplug.plugin.inventory import Inventory
     from devplug.wire.sockets import Binding
     from devplug.wire.values import PluginOptions, PreferenceRequest
@@ -106,7 +109,7 @@ class PluginService:
 
     Another plugin may take the place of the first one: each call ends with the plugin with which it began.
     `on_stream` is called whenever a ListAndWatch stream opens or ends, or `fault` changes. Calls are counted
-    in `counters`.
+    in `counters`. With `holding` no container gets what another one has.
     """
 
     def __init__(
@@ -115,7 +118,11 @@ class PluginService:
         inventory: Inventory,
         counters: PluginCounters,
         on_stream: Callable[[], None],
+        holding: Holding | None = None,
     ) -> None:
+        self._holding = holding
+        if holding is not None:
+            holding.clean_up = self._clean_up
         self.streams = ListStreams(inventory, counters, on_stream)
         self.options_answered = 0
         """How often GetDevicePluginOptions was answered."""
@@ -123,7 +130,7 @@ class PluginService:
         """When a kubelet last asked for devices that were never listed here: the last few times."""
         self.announced: PluginOptions | None = None
         """The options that the kubelet got last; None before the first registration."""
-        self._code = PluginCode(plugin)
+        self._code = self._code_of(plugin)
         self._replaced: list[PluginCode] = []
         """The plugins before, as long as they are answering calls."""
         self._inventory = inventory
@@ -175,7 +182,12 @@ class PluginService:
     def replace(self, plugin: DevicePlugin) -> None:
         """Have another plugin answer each call that begins from now on."""
         self._replaced.append(self._code)
-        self._code = PluginCode(plugin)
+        self._code = self._code_of(plugin)
+        if self._holding is not None:
+            self._holding.replace(plugin)
+
+    def _code_of(self, plugin: DevicePlugin) -> PluginCode:
+        return PluginCode(plugin, is_steered=self._holding is not None)
 
     def _close_replaced(self) -> None:
         """End the threads of replaced plugins that answer no call any more."""
@@ -214,6 +226,8 @@ class PluginService:
         (client.go). Calls that come meanwhile are answered, within the longest deadline.
         """
         longest_seconds = max(one.longest_seconds() for one in (self._code, *self._replaced))
+        if self._holding is not None:
+            longest_seconds += self._holding.seconds
         await within(longest_seconds, self._quiet())
         await self._inventory.close()
 
@@ -257,10 +271,8 @@ class PluginService:
             "device_ids": [list(ids) for ids in containers],
         }
         code = self._code_for(containers)
-        seconds = code.plugin.allocate_timeout_seconds
-        work = self._allocated(code, containers, tolerated, first_indexes)
         try:
-            responses = await self._answered(code, "allocate", seconds, work)
+            responses = await self._allocated_in_time(code, containers, tolerated, first_indexes)
         except AllocationError as error:
             self._counters.allocations.add(outcome_of(error))
             self._counters.allocate_seconds.observe(time.monotonic() - started)
@@ -276,6 +288,25 @@ class PluginService:
         # After the answer, which the loop sends first: whoever reads the log slowly holds up no pod.
         asyncio.get_running_loop().call_soon(_log_allocated, facts)
         return responses
+
+    async def _allocated_in_time(
+        self,
+        code: PluginCode,
+        containers: Sequence[tuple[str, ...]],
+        tolerated: Sequence[Callable[[Device], bool]],
+        first_indexes: Sequence[int],
+    ) -> list[ContainerResponse]:
+        seconds = code.plugin.allocate_timeout_seconds
+        work = self._allocated(code, containers, tolerated, first_indexes)
+        if (holding := self._holding) is None:
+            return await self._answered(code, "allocate", seconds, work)
+        try:
+            with holding.allocating():
+                freed = holding.before_giving(chain.from_iterable(containers))
+                await self._answered(code, "allocate", holding.seconds, freed)
+                return await self._answered(code, "allocate", seconds, work)
+        finally:
+            work.close()
 
     async def preferred_allocation(self, requests: Sequence[PreferenceRequest]) -> list[tuple[str, ...]]:
         """Answer GetPreferredAllocation: for each container the best `size` IDs, or none if `prefer` fails.
@@ -340,14 +371,37 @@ class PluginService:
         return await self._answered(code, "allocate", seconds, self._allocated_again(code, device_ids))
 
     async def release(self, device_ids: Sequence[str]) -> None:
-        """Have the plugin's `release` clean up devices that no claim uses any more.
+        """Have the plugin's `release` and `clean_up` clean up devices that no claim uses any more.
 
-        Raises `AllocationError` if it fails, for the caller to try again.
+        Raises `AllocationError` if one of them fails, for the caller to try again.
         """
         code = self._code
         if offers(code.plugin, "release"):
             seconds = code.plugin.allocate_timeout_seconds
             await self._answered(code, "release", seconds, self._released(code, device_ids))
+        if self._holding is not None:
+            await self._holding.release(device_ids)
+
+    async def _clean_up(self, device: Device) -> str:
+        """Run the plugin's `clean_up` for a device; return why that failed, or ""."""
+        code = self._code
+        seconds = code.plugin.clean_up_timeout_seconds
+        code.calls += 1
+        try:
+            async with asyncio.timeout(seconds):
+                await code.hooks.call_beside(code.plugin.clean_up, device)
+        except TimeoutError as error:
+            self._log_hanging("clean_up", error)
+            return f"clean_up took longer than {seconds:g} s"
+        except Exception as error:
+            logger.exception(
+                "clean_up() failed; the device is Unhealthy until it succeeds",
+                extra={"resource_name": self.resource_name, "device_id": device.id},
+            )
+            return one_line(f"clean_up: {str(error) or repr(error)}")
+        finally:
+            code.calls -= 1
+        return ""
 
     async def _released(self, code: PluginCode, device_ids: Sequence[str]) -> None:
         listed = self._inventory.snapshot.devices
@@ -370,11 +424,16 @@ class PluginService:
                 devices = [device for some in asked for device in some]
                 async with self._inventory.handing_out(devices):
                     await self.streams.until_known([device.id for device in devices])
+                    if self._holding is not None:
+                        self._holding.check_free(devices)
                     more = [(first,) for first in first_indexes] or repeat(())
-                    return [
+                    responses = [
                         await self._allocate_one(code, some, *besides, is_first=code.has_prepare)
                         for some, besides in zip(asked, more, strict=False)
                     ]
+                    if self._holding is not None:
+                        self._holding.give(devices)
+                    return responses
         except UnhealthyDeviceError as error:
             raise UnhealthyDeviceError(error.reason, *error.devices, advice=_ADVICE) from error
 
@@ -385,6 +444,8 @@ class PluginService:
     async def _allocate_one(
         self, code: PluginCode, devices: Sequence[Device], *besides: int, is_first: bool
     ) -> ContainerResponse:
+        if self._holding is not None:
+            devices = self._holding.of_author(devices)
         try:
             if is_first:
                 await code.hooks.call(code.plugin.prepare, devices)
@@ -406,6 +467,18 @@ class PluginService:
         must_include = [devices[id_] for id_ in sorted(set(request.must_include)) if id_ in devices]
         if not 0 < request.size <= len(available) or len(must_include) > request.size:
             return ()
+        if self._holding is not None:
+            doubtful = await self._holding.doubtful({one.id for one in available} - set(request.must_include))
+            if not doubtful and not offers(code.plugin, "prefer"):
+                return ()
+            if doubtful:
+                allowed, must = steered(
+                    [one.id for one in available], request.must_include, request.size, doubtful
+                )
+                available = [devices[id_] for id_ in sorted(allowed)]
+                must_include = [devices[id_] for id_ in sorted(must)]
+            if not offers(code.plugin, "prefer"):
+                return _cut((), [*must_include, *available], [*must_include, *available], request.size)
         try:
             async with asyncio.timeout(PREFER_TIMEOUT_SECONDS), code.hooks.turn:
                 ranked = await code.hooks.call_for_list(

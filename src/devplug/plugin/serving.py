@@ -20,7 +20,7 @@ from devplug.plugin.contract import plugin_faults
 from devplug.plugin.counters import CounterBook
 from devplug.plugin.discovery import discover
 from devplug.plugin.drivers import Drivers
-from devplug.plugin.environment import environment_at
+from devplug.plugin.environment import environment_at, pod_resources_at
 from devplug.plugin.inventory import Inventory
 from devplug.plugin.lifecycle import Lifecycle
 from devplug.plugin.status import device_statuses, pages_at, resource_status, serve_status
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from devplug.plugin.contract import DevicePlugin
     from devplug.plugin.counters import PluginCounters
     from devplug.plugin.environment import PluginEnvironment, Registration
+    from devplug.plugin.holding import Holding, NodeHolds
     from devplug.plugin.status import Describe
     from devplug.plugin.takeover_detector import TakeoverDetector
     from devplug.status import DriverStatus, ProcessStatus, ResourceStatus
@@ -63,6 +64,7 @@ class _Served(Struct):
     inventory: Inventory
     lifecycle: Lifecycle | ClaimedPlugin
     task: asyncio.Task[None]
+    holding: Holding | None = None
     discovery: asyncio.Task[None] | None = None
     """What follows the devices of `plugin`; None before the first turn of the loop."""
     successor: asyncio.Future[None] | None = None
@@ -100,6 +102,8 @@ class Serving:
         self._served: dict[str, _Served] = {}
         self._records = CounterBook()
         self._status_task: asyncio.Task[None] | None = None
+        self._holds: NodeHolds | None = None
+        self._holds_task: asyncio.Task[None] | None = None
         self.notifier = Notifier()
         """Notifies whenever `statuses` may have changed."""
 
@@ -153,6 +157,20 @@ class Serving:
             resource_status(served.inventory, served.lifecycle, describe_of(name))
             for name, served in sorted(self._served.items())
         )
+
+    def hold(self, pod_resources: Path) -> None:
+        """Follow who holds the devices of plugins that are added from now on, with the kubelet's socket."""
+        from devplug.plugin.holding import NodeHolds  # the daemon has holds of its own
+
+        self._holds = NodeHolds(
+            self.folder,
+            pod_resources,
+            repeat_list=self.repeat_list,
+            claimed=self.held_by_claims,
+            claims_revision=lambda: self.claims_revision,
+            notifier=self.notifier,
+        )
+        self._holds_task = self._group.create_task(self._holds.run(), name="devplug holds")
 
     async def wait_driver(self) -> None:
         """Wait until there is a DRA driver: before that nothing has claims."""
@@ -209,19 +227,27 @@ class Serving:
         name = plugin.resource_name
         if name in self._served:
             raise PluginError(_taken(name))
-        if dra and held_ids is None:
-            held_ids = partial(self.claimed_ids, dra, name)
-        counters = self.counters_of(name)
-        inventory = Inventory(name, counters, self.notifier.notify, held_ids=held_ids)
+        claimed_ids = partial(self.claimed_ids, dra, name) if dra else None
+        holding = None
+        if self._holds is not None and held_ids is None:
+            holding = self._holds.add(plugin, claimed_ids)
+        counters, on_change = self.counters_of(name), self.notifier.notify
+        inventory = Inventory(
+            name,
+            counters,
+            on_change,
+            held_ids=held_ids or (holding.held_ids if holding else claimed_ids),
+            offered=holding.offered if holding else tuple,
+        )
         lifecycle: Lifecycle | ClaimedPlugin
         if dra:
             lifecycle = self._drivers.claimed(
-                dra, plugin, inventory, counters, self.notifier.notify, evicts=evicts
+                dra, plugin, inventory, counters, on_change, evicts=evicts, holding=holding
             )
         else:
-            lifecycle = Lifecycle(plugin, inventory, counters, self._environment, self.notifier.notify)
+            lifecycle = Lifecycle(plugin, inventory, counters, self._environment, on_change, holding)
         task = self._group.create_task(self._supervise(name, on_failure), name=f"devplug {name}")
-        self._served[name] = _Served(plugin, inventory, lifecycle, task)
+        self._served[name] = _Served(plugin, inventory, lifecycle, task, holding)
         self._records.forget_former(self._served)
         self.notifier.notify()
 
@@ -231,15 +257,22 @@ class Serving:
             async with asyncio.TaskGroup() as group:
                 if served.discovery is None:
                     served.discovery = group.create_task(discover(served.plugin, served.inventory))
+                if served.holding is not None:
+                    group.create_task(served.holding.run(served.inventory))
                 group.create_task(served.lifecycle.run())
         except BaseExceptionGroup as errors:
             failure = error_to_raise(errors)
             if on_failure is None or served.inventory.is_ready or not isinstance(failure, DevplugError):
                 raise
             self._served.pop(name, None)
-            self._records.leave(name)
+            self._forget(name)
             self.notifier.notify()
             on_failure(failure)
+
+    def _forget(self, name: str) -> None:
+        self._records.leave(name)
+        if self._holds is not None:
+            self._holds.remove(name)
 
     async def replace(self, plugin: DevicePlugin, *, evicts: bool = False) -> None:
         """Serve another plugin of a resource name, behind the same socket, registration and stream.
@@ -251,7 +284,7 @@ class Serving:
         name takes the place of one that waits; if the caller is cancelled, nothing changes. Where nothing was
         listed yet, the new plugin is in effect at once.
 
-        The kubelet is given other options, as where only one of the plugins has `prefer`, by a new
+        The kubelet is given other options, as where only one of the plugins has `pre_start`, by a new
         registration. `evicts` is as for `add`.
 
         Raises `PluginError` for a broken contract, a name that is not served, and if the plugin does not list
@@ -335,7 +368,7 @@ class Serving:
             self._drivers.remove(resource_name)
             self.notifier.notify()
             await asyncio.wait(served.cancel())
-            self._records.leave(resource_name)
+            self._forget(resource_name)
 
     async def repeat_list(self) -> None:
         """Send the shortest list again: for each one that the kubelet takes it writes its checkpoint.
@@ -369,6 +402,10 @@ class Serving:
         self._served.clear()
         if tasks:
             await asyncio.wait(tasks)
+        if self._holds_task is not None:
+            # What is given out in the last calls has to be remembered, too.
+            self._holds_task.cancel()
+            await asyncio.wait((self._holds_task,))
 
 
 def _taken(resource_name: str) -> str:
@@ -394,7 +431,10 @@ async def serve(
     Raises `PluginError` if a plugin breaks the contract or its `devices` fails before the first list,
     `KubeletError` if the folder cannot be used.
     """
-    async with served(*plugins, plugin_dir=plugin_dir, registration=registration, dra=dra) as serving:
+    socket = pod_resources_at(plugin_dir)
+    async with served(
+        *plugins, plugin_dir=plugin_dir, registration=registration, dra=dra, pod_resources=socket
+    ) as serving:
         pages = _Pages(serving)
         serving.open_status_socket(pages.answer)
         async with pages_at(listen, pages.answer):
@@ -411,8 +451,11 @@ async def served(
     cdi_folder: Path | None = None,
     account_of: Callable[[], Account] | None = None,
     node_name: str | None = None,
+    pod_resources: Path | None = None,
 ) -> AsyncIterator[Serving]:
     """Serve plugins as `serve` does, without probe pages and a status socket.
+
+    `pod_resources` is the kubelet's socket that tells who holds what; without it, nobody here follows that.
 
     `decode` reads the parameters of claims; without it they are read as `devplug.driver.parameters` has it.
     `account_of` and `node_name` are for DRA drivers; see `PluginEnvironment`.
@@ -428,6 +471,8 @@ async def served(
     try:
         async with asyncio.TaskGroup() as group:
             serving = Serving(group, environment, decode)
+            if pod_resources is not None:
+                serving.hold(pod_resources)
             for plugin in plugins:
                 serving.add(plugin, dra=dra)
             try:

@@ -160,6 +160,7 @@ class SyncKubelet:
             registration=registration,
             dra=dra,
             cdi_folder=self.cdi_dir,
+            pod_resources=self.root / "pod-resources" / "kubelet.sock",
             account_of=api.account if api else None,
             node_name=NODE_NAME,
         )

@@ -238,7 +238,7 @@ _DEVICE_SPEC: Final[Layout[DeviceNode]] = Layout(
     (text(1, "container_path"), text(2, "host_path"), text(3, "permissions")),
     attrgetter("container_path", "host_path", "permissions"),
     lambda container_path, host_path, permissions: DeviceNode.as_received(
-        host_path=host_path, container_path=container_path, permissions=permissions
+        host_path=host_path, container_path=container_path, permissions=permissions, is_shared=False
     ),
 )
 _CONTAINER: Final[Layout[ContainerResponse]] = Layout(

@@ -1,0 +1,330 @@
+"""The holds of plugins in code: what containers have of their devices, and the clean-up after that.
+
+`docs/who-holds-a-device.md` says what it is for. A plugin gives a device its own nodes, in `Device`; by their
+numbers the hardware is known, whatever its ID is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from contextlib import nullcontext
+from dataclasses import replace as copied
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from devplug.devices import Device, HealthState
+from devplug.errors import UnhealthyDeviceError
+from devplug.holds.audit import audit_holders
+from devplug.holds.hardware import Use
+from devplug.holds.held_devices import Care, DirtyFile, HeldDevices
+from devplug.holds.holders import ANSWER_SECONDS, Holders
+from devplug.holds.ownership import HeldDevice, Ownership, number_at
+from devplug.kubelet_dir import CHECKPOINT_NAME
+from devplug.linux.boot import boot_id
+from devplug.linux.inotify import until_present
+from devplug.plugin.contract import offers
+from devplug.plugin.resource_lock import LOCK_FOLDER
+from devplug.plugin.snapshot import GONE
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from devplug.holds.hardware import Key
+    from devplug.linux.notifier import Notifier
+    from devplug.plugin.contract import DevicePlugin
+    from devplug.plugin.inventory import Inventory
+    from devplug.status import DeviceStatus
+
+__all__ = ["Holding", "ListedDevice", "NodeHolds"]
+
+CLEAN_UP: Final = "clean_up"
+
+
+class ListedDevice(Struct, frozen=True):
+    """A device as its plugin lists it, under the ID that the kubelet knows."""
+
+    name: str
+    device: Device
+    """As the plugin has it: its own ID may be another one than `name` while a container has the hardware."""
+    keys: tuple[Key, ...] = ()
+    """The numbers of its own device nodes."""
+
+    identity = None
+    has_hardware = True
+
+    @property
+    def listed(self) -> Device:
+        """The device under the ID that the kubelet knows."""
+        return self.device if self.device.id == self.name else copied(self.device, id=self.name)
+
+
+def _own_paths(device: Device) -> list[str]:
+    return [node.host_path for node in device.device_nodes if not node.is_shared]
+
+
+def _keys(device: Device) -> tuple[Key, ...]:
+    return tuple([key for path in _own_paths(device) if (key := number_at(path))])
+
+
+class NodeHolds:
+    """The holds of all plugins of a program; lives as long as they are served.
+
+    `folder` is the one of the plugins' sockets. `pod_resources` is the kubelet's socket that tells who holds
+    what; where that never answers, a device is held until the kubelet allocates it again. `repeat_list` has
+    the kubelet write its checkpoint. `claimed` yields what claims use, and `claims_revision` returns a value
+    that changes with it. `notifier` is notified when who holds what changes, and notifies of other changes.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        pod_resources: Path,
+        *,
+        repeat_list: Callable[[], Awaitable[None]],
+        claimed: Callable[[], Iterable[HeldDevice]],
+        claims_revision: Callable[[], object],
+        notifier: Notifier,
+    ) -> None:
+        self.folder = folder / LOCK_FOLDER
+        self._claimed = claimed
+        self._claims_revision = claims_revision
+        self._notifier = notifier
+        self._socket = pod_resources
+        self.holders = Holders(
+            pod_resources,
+            self.folder,
+            checkpoint=folder / CHECKPOINT_NAME,
+            rewrite_checkpoint=repeat_list,
+            clock=asyncio.get_running_loop().time,
+            on_change=notifier.notify,
+        )
+        self.boot = boot_id()
+        self.ownership: Ownership[ListedDevice] = Ownership(
+            number_at, None, self._held, self._revision, self.boot
+        )
+        self._holdings: dict[str, Holding] = {}
+
+    def _held(self) -> Iterator[HeldDevice]:
+        for resource_name, device_id, hold in self.holders.held():
+            pods = sorted({f"{one.namespace}/{one.pod}" for one in hold.holders})
+            yield HeldDevice(resource_name, device_id, hold.use, ", ".join(pods))
+        yield from self._claimed()
+
+    def _revision(self) -> object:
+        return self.holders.revision, self._claims_revision()
+
+    def add(self, plugin: DevicePlugin, claimed_ids: Callable[[], frozenset[str]] | None) -> Holding:
+        """Return the holds of one more plugin; `claimed_ids` returns the IDs that claims use, if they do."""
+        name = plugin.resource_name
+        if claimed_ids is None:
+            self.holders.own(name)
+        self._holdings[name] = Holding(plugin, self, claimed_ids)
+        self.ownership.reorder(self._holdings)
+        return self._holdings[name]
+
+    def remove(self, resource_name: str) -> None:
+        """Leave the holds of a plugin that is served no more to the next process."""
+        if self._holdings.pop(resource_name, None):
+            self.ownership.leave(resource_name)
+            self.holders.disown(resource_name)
+
+    async def run(self) -> None:
+        """Follow who holds what, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.holders.run())
+            group.create_task(self._decide())
+            group.create_task(audit_holders(self.holders, lambda: self._holdings))
+            # What the process before has given out may be free by now.
+            await until_present(self._socket)
+            with self.holders.needed():
+                await self.holders.wait(lambda: self.holders.is_known)
+
+    async def _decide(self) -> None:
+        """Decide again who offers which hardware whenever something changes."""
+        while True:
+            change = self._notifier.next
+            self.ownership.refresh_soon()
+            await change.wait()
+
+
+class Holding:
+    """The holds of one plugin's devices; lives as long as the resource is served."""
+
+    def __init__(
+        self, plugin: DevicePlugin, node: NodeHolds, claimed_ids: Callable[[], frozenset[str]] | None
+    ) -> None:
+        self._plugin = plugin
+        self._node = node
+        self._name = plugin.resource_name
+        self._claimed_ids = claimed_ids
+        self._holders = node.holders if claimed_ids is None else None
+        self._changed = asyncio.Event()
+        self._replaced = asyncio.Event()
+        self._listed: dict[str, ListedDevice] = {}
+        """The devices that are offered, by the ID that the kubelet knows."""
+        self._last: dict[str, Device] = {}
+        """The last list, by ID."""
+        self.clean_up: Callable[[Device], Awaitable[str]] | None = None
+        """Runs the plugin's `clean_up` for a device; returns why that failed, or "". Its service sets it."""
+        self.held = self._new_held()
+
+    def _new_held(self, before: HeldDevices[ListedDevice] | None = None) -> HeldDevices[ListedDevice]:
+        care: Care[ListedDevice] = Care(
+            self._name, self._clean if offers(self._plugin, CLEAN_UP) else None, key=CLEAN_UP
+        )
+        mark = hashlib.sha256(self._name.encode()).hexdigest()[:12]
+        dirty_file = DirtyFile(self._node.folder / f"dirty-{mark}.json")
+        return HeldDevices(
+            care,
+            self._holders,
+            claimed_ids=self._claimed_ids,
+            dirty_file=dirty_file if self._claimed_ids is not None else None,
+            before=before,
+        )
+
+    @property
+    def seconds(self) -> float:
+        """How long `before_giving` may take."""
+        return ANSWER_SECONDS + (self._plugin.clean_up_timeout_seconds if self._cleans else 0)
+
+    @property
+    def _cleans(self) -> bool:
+        return offers(self._plugin, CLEAN_UP)
+
+    def replace(self, plugin: DevicePlugin) -> None:
+        """Follow another plugin of the resource from now on."""
+        is_other = self._cleans != offers(plugin, CLEAN_UP)
+        self._plugin = plugin
+        if is_other:
+            self.held = self._new_held(self.held)
+            self._replaced.set()
+
+    async def run(self, inventory: Inventory) -> None:
+        """Clean up devices that are released, and have the list made again when it changes."""
+        while True:
+            self._replaced.clear()
+            async with asyncio.TaskGroup() as group:
+                tasks = [
+                    group.create_task(self.held.run()),
+                    group.create_task(self._follow(self.held.changed, inventory)),
+                    group.create_task(self._follow(self._changed, inventory)),
+                ]
+                await self._replaced.wait()
+                for task in tasks:
+                    task.cancel()
+
+    async def _follow(self, changed: asyncio.Event, inventory: Inventory) -> None:
+        while True:
+            await changed.wait()
+            changed.clear()
+            await inventory.refresh()
+
+    # ── what is listed ──
+
+    def held_ids(self) -> AbstractSet[str]:
+        """Return the IDs that a container may hold, or that were released and are to be cleaned up."""
+        return self.held.held_ids()
+
+    def offered(self, listed: Iterable[Device]) -> list[Device]:
+        """Return the devices to advertise of those that the plugin lists.
+
+        Hardware that a container has keeps the ID that the container knows it by, and is offered once.
+        """
+        found = [ListedDevice(one.id, one, _keys(one)) for one in listed]
+        outcome = self._node.ownership.look(self._name, found, on_change=self._changed.set)
+        self._listed = {one.name: one for one in outcome.offered}
+        held_ids = self.held.held_ids() if self._holders is not None else frozenset()
+        gone = held_ids - self._listed.keys()
+        self.held.follow(outcome.offered, is_any_gone=bool(gone))
+        devices = [self._with_health(one) for one in outcome.offered]
+        left = [self._last.get(one, Device(one)).with_health(GONE) for one in sorted(gone)]
+        self._last = {one.id: one for one in (*devices, *left)}
+        return [*devices, *left]
+
+    def _with_health(self, one: ListedDevice) -> Device:
+        device, health = one.listed, self.held.health_of(one.name)
+        is_worse = health.state is HealthState.UNHEALTHY and device.health.state is not HealthState.UNHEALTHY
+        return device.with_health(health) if is_worse else device
+
+    def of_author(self, devices: Iterable[Device]) -> list[Device]:
+        """Return devices as the plugin lists them: it does not know the IDs of before."""
+        found = [(one, self._listed.get(one.id)) for one in devices]
+        return [one if mine is None or mine.device.id == one.id else mine.device for one, mine in found]
+
+    # ── giving out ──
+
+    def allocating(self) -> AbstractContextManager[None]:
+        """Return a block in which an Allocate is answered."""
+        return nullcontext() if self._holders is None else self._holders.allocating()
+
+    async def before_giving(self, device_ids: Iterable[str]) -> None:
+        """Release devices that nobody holds any more, and clean them up.
+
+        Raises `AllocationError` if a pod holds one of them, or if that fails.
+        """
+        await self.held.before_giving([Device(one) for one in device_ids])
+
+    def check_free(self, devices: Sequence[Device]) -> None:
+        """Raise `UnhealthyDeviceError` if a container has the hardware of one of these in another way."""
+        names = {one.id for one in devices}
+        for one in devices:
+            now = self._now(one)
+            hold = self._node.ownership.conflict(self._name, now, names, is_shared=False)
+            if hold is not None:
+                raise UnhealthyDeviceError(f"held as {hold}", one)
+
+    def _now(self, device: Device) -> ListedDevice:
+        listed = self._listed.get(device.id) or ListedDevice(device.id, device)
+        return replace(listed, keys=_keys(device))
+
+    def give(self, devices: Sequence[Device]) -> None:
+        """Record that a container has these devices. Call it before the kubelet has the answer."""
+        given = [(self._now(one), self._use(one)) for one in devices]
+        self.held.give(devices, {found.name: use for found, use in given})
+        self._node.ownership.note_given(self._name, given)
+
+    def _use(self, device: Device) -> Use:
+        return Use(
+            device.id,
+            None,
+            _keys(device),
+            tuple(_own_paths(device)),
+            self._node.boot,
+            is_dirty=self._cleans,
+        )
+
+    def uses(self, device_ids: Iterable[str]) -> Mapping[str, Use]:
+        """Return what containers get of devices, by ID, of those that are there."""
+        return {one: self._use(self._listed[one].listed) for one in device_ids if one in self._listed}
+
+    async def doubtful(self, device_ids: AbstractSet[str]) -> frozenset[str]:
+        """Return those of available IDs that a container may still have."""
+        held = device_ids & self.held.held_ids()
+        if self._holders is None or not held:
+            return frozenset()
+        return await self._holders.doubtful(self._name, held)
+
+    async def release(self, device_ids: Iterable[str]) -> None:
+        """Clean up devices that a claim has released; raises `AllocationError` if that fails."""
+        await self.held.release(device_ids)
+
+    async def _clean(self, name: str, found: ListedDevice | None) -> str:
+        assert self.clean_up is not None
+        return await self.clean_up(Device(name) if found is None else found.device)
+
+    # ── for people ──
+
+    def described(self, devices: tuple[DeviceStatus, ...]) -> tuple[DeviceStatus, ...]:
+        """Return the devices' statuses with the pods that hold them."""
+        if (holders := self._holders) is None:
+            return devices
+        return tuple(
+            replace(one, holders=holders.holders_of(self._name, one.id)) if one.is_held else one
+            for one in devices
+        )
