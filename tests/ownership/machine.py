@@ -59,6 +59,16 @@ class UsbMachine:
         """All sticks that have ever been plugged in: the daemon lists an unplugged one for a while."""
 
     @property
+    def names(self) -> Path:
+        """The folder by which a clean-up command shows which stick has a number, in hexadecimal."""
+        return self.root / HIDDEN
+
+    @property
+    def ports(self) -> frozenset[str]:
+        """The ports that have a stick."""
+        return frozenset(place.port for place in self._places.values())
+
+    @property
     def sticks(self) -> frozenset[Stick]:
         """All sticks that are plugged in."""
         return frozenset(self._places)
@@ -81,6 +91,8 @@ class UsbMachine:
         )
         self._places[stick] = _Place(port, number, folder)
         self._machine.write(f"{folder}/{HIDDEN}", f"{stick.name}\n")
+        self.names.mkdir(exist_ok=True)
+        (self.names / f"{number:x}").write_text(f"{stick.name}\n")
         self._make_port(stick)
         self._number_bus_node(folder)
         self._lead_by_id(stick)
@@ -90,6 +102,7 @@ class UsbMachine:
         """Pull a stick out."""
         place = self._places.pop(stick)
         (self.root / f"dev/ttyUSB{place.tty}").unlink()
+        self._machine.remove(f"/sys/dev/char/{UNUSED_MAJOR}:{place.tty}")
         (self.root / _by_path(place.port)).unlink(missing_ok=True)
         self._lead_by_id(stick)
         self._machine.unplug(place.folder)
@@ -114,6 +127,7 @@ class UsbMachine:
         self._machine.write(f"{tty}/dev", f"{UNUSED_MAJOR}:{place.tty}\n")
         self._machine.write(f"{tty}/uevent", f"MAJOR={UNUSED_MAJOR}\nMINOR={place.tty}\nDEVNAME={name}\n")
         char_node(self.root / f"dev/{name}", place.tty)
+        self._machine.link(f"/sys/dev/char/{UNUSED_MAJOR}:{place.tty}", tty)
         if self._udev != "none":
             self._machine.link(f"/{_by_path(place.port)}", f"/dev/{name}")
 
@@ -154,6 +168,11 @@ class UsbMachine:
         if not (stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode)):
             return frozenset()
         return frozenset({(os.major(status.st_rdev), os.minor(status.st_rdev))})
+
+    def found_at(self, pattern: str) -> frozenset[Stick]:
+        """Return the sticks to which the paths of a glob pattern lead now."""
+        found = [f"/{path.relative_to(self.root)}" for path in self.root.glob(pattern.lstrip("/"))]
+        return frozenset(stick for path in found for stick in self.behind(self.numbers(path)))
 
     def behind(self, numbers: Numbers) -> frozenset[Stick]:
         """Return the sticks that can be opened by these device numbers now."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from devplug.daemon.config.loader import load
 from devplug.daemon.service import serve_config
@@ -48,6 +48,15 @@ def path(name: str, glob: str, **more: Any) -> Described:
     return {"name": name, "discover": {"path": glob}, **more}
 
 
+CDI: Final = "cdi:"
+"""The beginning of a CDI device's name among the host paths of a container: the spec file has its paths."""
+
+
+def running_in(pod: Pod) -> str:
+    """Return the name of the first container of a pod: it has the devices."""
+    return next(pod.in_start_order()).name
+
+
 @dataclass
 class Running:
     """A pod that runs, with what its container was given."""
@@ -61,6 +70,11 @@ class Running:
     env: Mapping[str, str]
     given: frozenset[Stick]
     """The sticks behind them at that time."""
+
+    @property
+    def count(self) -> int:
+        """How many devices it has asked for."""
+        return self.pod.container(running_in(self.pod)).limits[self.resource]
 
 
 class PodResources:
@@ -126,8 +140,12 @@ class Node:
     def _log(self) -> Path:
         return self.folder / "cleaned"
 
-    def cleaning(self) -> Described:
-        """Return what has each stick cleaned after its use, for a resource."""
+    def cleaning(self, described: Described | None = None) -> Described:
+        """Return what has each stick cleaned after its use, for a resource; by default for USB devices."""
+        if described is not None and "path" in described["discover"]:
+            script = f"cat {self.machine.names}/$(stat -Lc %T {self.machine.root}$0)"
+            command = ["/bin/sh", "-c", f"{script} >> {self._log}", "{hostPath}"]
+            return {"onRelease": {"exec": {"command": command}}}
         sticks = self.machine.root / "sys/bus/usb/devices"
         script = f"cat {sticks}/1-$0/{HIDDEN} >> {self._log}"
         return {"onRelease": {"exec": {"command": ["/bin/sh", "-c", script, "{attr.devpath}"]}}}
@@ -155,17 +173,29 @@ class Node:
         await ready.wait()
 
     async def _serve(self, ready: asyncio.Event) -> None:
-        config = load(self.file.read_text(), str(self.file))
-        async with serve_config(
-            config,
-            plugin_dir=self.kubelet.plugin_dir,
-            pod_resources=self.pod_resources.socket,
-            file=self.file,
-            cdi_folder=self.folder / "cdi",
-            host=Host(self.machine.root),
-        ):
+        async with self._serving(self.file):
             ready.set()
             await self._stop.wait()
+
+    def _serving(self, file: Path) -> AbstractAsyncContextManager[object]:
+        return serve_config(
+            load(file.read_text(), str(file)),
+            plugin_dir=self.kubelet.plugin_dir,
+            pod_resources=self.pod_resources.socket,
+            file=file,
+            cdi_folder=self.folder / "cdi",
+            host=Host(self.machine.root),
+        )
+
+    @asynccontextmanager
+    async def another_daemon(self, *resources: Described) -> AsyncIterator[None]:
+        """Run a second daemon with resources of its own, as in another process."""
+        file = self.folder / "another.yaml"
+        file.write_text(json.dumps({"version": 1, "resources": resources}))
+        self._known.update((str(one["name"]), one) for one in resources)
+        async with self._serving(file):
+            await self.quiet()
+            yield
 
     async def stop(self) -> None:
         """Stop the daemon as SIGTERM does."""
@@ -211,6 +241,9 @@ class Node:
         await self.pod_resources.listener.close()
         await self.kubelet.restart(reboot=reboot)
         await self.pod_resources.listener.bind()
+        # A pod with an init container that has ended is admitted again, and refused without its plugin.
+        for name in [name for name, one in self.pods.items() if self.kubelet.pod(one.pod.uid).is_terminal]:
+            self.end(name)
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
@@ -245,6 +278,11 @@ class Node:
         """Return how many healthy devices of each resource the node has, held ones too."""
         return {name: count for name, count in self.kubelet.allocatable().items() if count}
 
+    def free(self, resource: str) -> int:
+        """Return how many devices of a resource the scheduler has left for pods."""
+        used = sum(one.count for one in self.pods.values() if one.resource == resource)
+        return self.kubelet.allocatable().get(resource, 0) - used
+
     async def run(self, name: str, resource: str, count: int = 1) -> Running | None:
         """Run a pod that wants devices; None if the scheduler or the node refuses it."""
         if self.kubelet.allocatable().get(resource, 0) < count:
@@ -254,22 +292,34 @@ class Node:
 
     async def run_init_pod(self, name: str, resource: str) -> Running:
         """Run a pod whose init container wants a device, and has ended; the pod keeps the device."""
-        initial, main = Container("init", {resource: 1}), Container("main")
-        running = await self._run(
-            Pod(f"uid-{name}", name, init_containers=(initial,), containers=(main,)), resource
-        )
+        running = await self.try_init_pod(name, resource)
         assert running is not None
         return running
+
+    async def try_init_pod(self, name: str, resource: str) -> Running | None:
+        """Do `run_init_pod`; None if the node refuses the pod."""
+        initial, main = Container("init", {resource: 1}), Container("main")
+        pod = Pod(f"uid-{name}", name, init_containers=(initial,), containers=(main,))
+        return await self._run(pod, resource)
+
+    async def start_again(self, name: str) -> None:
+        """Have a pod's container end and start: the kubelet gives its answer again, for what is there now."""
+        running = self.pods[name]
+        container = running_in(running.pod)
+        self.kubelet.end_container(running.pod.uid, container)
+        await self.kubelet.start_container(running.pod.uid, container)
+        self.oracle.started_again(name, self.seen(*running.host_paths))
 
     async def _run(self, pod: Pod, resource: str) -> Running | None:
         name = pod.name
         status = await self.kubelet.run_pod(pod)
-        if status.phase is not PodPhase.RUNNING:
+        is_running = status.phase is PodPhase.RUNNING
+        options = status.container(running_in(pod)).options if is_running else None
+        if options is None:
             self.kubelet.remove_pod(pod.uid)
             return None
-        options = status.containers[0].options
-        assert options is not None
-        paths = tuple(node.host_path for node in options.device_nodes)
+        cdi = (f"{CDI}{device}" for device in options.cdi_devices)
+        paths = (*(node.host_path for node in options.device_nodes), *cdi)
         numbers = self._numbers(paths)
         given, described = self.machine.behind(numbers), self._known[resource]
         running = Running(pod, resource, paths, numbers, options.envs, given)
@@ -317,13 +367,27 @@ class Node:
     # ── who has what ──
 
     def _numbers(self, host_paths: Iterable[str]) -> Numbers:
-        return frozenset(number for path in host_paths for number in self.machine.numbers(path))
+        return frozenset(number for path in host_paths for number in self._numbers_at(path))
+
+    def _numbers_at(self, host_path: str) -> Numbers:
+        if not host_path.startswith(CDI):
+            return self.machine.numbers(host_path)
+        kind, _, name = host_path.removeprefix(CDI).partition("=")
+        specs = [json.loads(file.read_text()) for file in (self.folder / "cdi").glob("*.json")]
+        edits = [
+            device["containerEdits"]
+            for spec in specs
+            for device in spec["devices"]
+            if (spec["kind"], device["name"]) == (kind, name)
+        ]
+        paths = [node.get("hostPath", node["path"]) for one in edits for node in one.get("deviceNodes", ())]
+        return frozenset(number for path in paths for number in self.machine.numbers(path))
 
     def seen(self, *paths: str) -> Seen:
         """Return the machine as the oracle sees it; `paths` are those of containers, besides the running."""
         every = {*paths, *(path for running in self.pods.values() for path in running.host_paths)}
         hardware = {stick.name: self.machine.numbers_of(stick) for stick in self.machine.sticks}
-        return Seen(hardware, {path: self.machine.numbers(path) for path in every})
+        return Seen(hardware, {path: self._numbers_at(path) for path in every})
 
     def owners(self) -> dict[str, set[str]]:
         """Return the pods of each stick that is plugged in."""
@@ -361,14 +425,17 @@ class Node:
             )
             for name in dict.fromkeys((*configured, *healthy))
         }
-        self.oracle.quiet(self.seen(), offers, {name: " ".join(self.health(name)) for name in self.pods})
+        lasting = [name for name, one in self.pods.items() if not one.pod.init_containers]
+        self.oracle.quiet(self.seen(), offers, {name: " ".join(self.health(name)) for name in lasting})
 
     def _matching(self, described: Described) -> frozenset[str]:
-        selector = described["discover"].get("usb")
+        if (glob := described["discover"].get("path")) is not None:
+            return frozenset(stick.name for stick in self.machine.found_at(glob))
+        selector = described["discover"].get("usb", {})
         return frozenset(
             stick.name
             for stick in self.machine.seen
-            if selector is None or all(getattr(stick, key) == value for key, value in selector.items())
+            if all(getattr(stick, key) == value for key, value in selector.items())
         )
 
     def nothing_was_wrong(self) -> None:
@@ -381,7 +448,8 @@ class Node:
         counted = sum(self.counted().values())
         await self.fill()
         self.nothing_was_wrong()
-        unused = [name for name, pods in self.owners().items() if not pods]
+        wanted = {stick for one in self.resources for stick in self._matching(one)}
+        unused = [name for name, pods in self.owners().items() if not pods and name in wanted]
         assert not unused, f"no pod could get {unused}"
         assert counted <= len(self.machine.seen)
 

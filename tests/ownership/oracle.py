@@ -8,7 +8,7 @@ streams and registrations, is the kubelet's to see.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 Numbers = frozenset[tuple[int, int]]
 """Major and minor of device nodes."""
@@ -88,6 +88,11 @@ class Oracle:
         for name in sorted(container.hardware & self.used):
             self._violated(2, f"{container.name} was given {name}, which was not cleaned after its last use")
         self.live[container.name] = container
+
+    def started_again(self, name: str, machine: Machine) -> None:
+        """Note that a container has started again: it may open what its paths lead to now."""
+        before = self.live[name]
+        self.live[name] = replace(before, numbers=machine.led_to(before.paths))
 
     def ended(self, name: str, *, is_cleaned: bool = False) -> None:
         """Note an end; `is_cleaned`: the configuration wants the hardware cleaned after its last use."""

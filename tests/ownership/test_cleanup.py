@@ -102,6 +102,40 @@ async def test_stick_under_another_name_is_cleaned(short_dir: Path) -> None:
         assert here.cleaned() == ["first"]
 
 
+@pytest.mark.parametrize("is_restarted", [False, True], ids=["edit", "restart"])
+async def test_stick_that_another_resource_finds_now_is_cleaned(short_dir: Path, is_restarted: bool) -> None:
+    """Rule 8: its own resource selects other sticks since the edit."""
+    async with node(short_dir) as here:
+        await used_once(here)
+        other = usb(OTHER, **here.cleaning())
+        await (here.restart if is_restarted else here.edit)(usb(ANY, vendor="1a86", **here.cleaning()), other)
+        here.end("p")
+        await here.quiet()
+        assert here.cleaned() == ["first"]
+        await here.must_run("q", OTHER)
+        here.nothing_was_wrong()
+
+
+@pytest.mark.parametrize("is_removed", [False, True], ids=["kept", "removed"])
+async def test_stick_that_comes_back_to_another_resource_is_cleaned(
+    short_dir: Path, is_removed: bool
+) -> None:
+    """Rule 8: it is unplugged when its pod ends, and plugged in again after the edit."""
+    async with node(short_dir) as here:
+        await used_once(here)
+        here.unplug(FIRST)
+        here.end("p")
+        await here.quiet()
+        kept = [] if is_removed else [usb(ANY, vendor="1a86", **here.cleaning())]
+        await here.edit(*kept, usb(OTHER, **here.cleaning()))
+        assert here.cleaned() == []
+        here.machine.plug(FIRST, "1")
+        await here.quiet()
+        assert here.cleaned() == ["first"]
+        await here.must_run("q", OTHER)
+        here.nothing_was_wrong()
+
+
 async def test_twin_of_a_used_stick_is_not_cleaned_in_its_place(short_dir: Path) -> None:
     """Rules 3 and 8: the clean-up runs on the hardware that was used."""
     async with node(short_dir) as here:

@@ -12,14 +12,14 @@ import pytest
 from devplug.kubelet.changes import ChangeKind
 from tests.daemon.hosts import needs_mknod
 from tests.ownership.machine import Stick
-from tests.ownership.node import Node, node, usb
+from tests.ownership.node import Node, node, path, usb
 from tests.virtualtime import on_virtual_time, passes
 
 anyio_backend = on_virtual_time
 pytestmark = needs_mknod
 
 ANY, OTHER = "example.com/any", "example.com/other"
-FIRST, STRANGER = Stick("first", "S"), Stick("stranger", "T")
+FIRST, STRANGER, NO_SERIAL = Stick("first", "S"), Stick("stranger", "T"), Stick("no serial")
 COMMAND = ["/bin/true"]
 
 EDITS: Mapping[str, list[dict[str, Any]]] = {
@@ -140,3 +140,63 @@ async def test_bad_edit_changes_nothing(short_dir: Path) -> None:
         assert here.healthy() == {ANY: 2}
         assert here.kubelet.registrations(ANY) == 1
         await here.each_stick_has_one_pod()
+
+
+@pytest.mark.parametrize("is_restarted", [False, True], ids=["edit", "restart"])
+@pytest.mark.parametrize("stick", [FIRST, NO_SERIAL], ids=["serial", "no serial"])
+@pytest.mark.parametrize("is_found", [False, True], ids=["by none", "by another"])
+async def test_held_stick_stays_healthy_when_its_resource_no_longer_selects_it(
+    short_dir: Path, is_found: bool, stick: Stick, is_restarted: bool
+) -> None:
+    """Rule 4: it is not unplugged, and no other pod gets it before its pod ends."""
+    resources = [usb(ANY, vendor="1a86"), usb(OTHER, vendor="0403" if is_found else "ffff")]
+    async with node(short_dir) as here:
+        here.machine.plug(stick, "1")
+        await here.start(usb(ANY))
+        await here.must_run("p", ANY)
+        await (here.restart if is_restarted else here.edit)(*resources)
+        assert here.health("p") == {"Healthy"}
+        assert here.capacity() == {ANY: 1}
+        here.machine.unplug(stick)
+        await here.quiet()
+        assert here.health("p") == {"Unhealthy"}
+        here.machine.plug(stick, "1")
+        here.end("p")
+        await here.quiet()
+        assert here.healthy() == ({OTHER: 1} if is_found else {})
+
+
+async def test_stick_that_is_no_longer_selected_is_refused_and_not_called_unplugged(short_dir: Path) -> None:
+    """Rule 4: the pod has ended, and the next one comes before a List shows that."""
+    async with node(short_dir) as here:
+        here.machine.plug(FIRST, "1")
+        await here.start(usb(ANY))
+        await here.must_run("p", ANY)
+        await here.edit(usb(ANY, vendor="1a86"))
+        here.end("p")
+        assert await here.run("q", ANY) is None
+        here.nothing_was_wrong()
+
+
+async def test_another_stick_in_the_port_does_not_make_an_unplugged_one_healthy(short_dir: Path) -> None:
+    """Rule 4: also of a resource that was removed."""
+    async with node(short_dir) as here:
+        here.machine.plug(FIRST, "1")
+        await here.start(usb(ANY))
+        await here.must_run("p", ANY)
+        await here.edit(usb(OTHER, vendor="1a86"))
+        here.machine.unplug(FIRST)
+        here.machine.plug(STRANGER, "1")
+        await here.quiet()
+        assert here.health("p") == {"Unhealthy"}
+
+
+async def test_held_stick_without_a_serial_number_stays_healthy_as_a_path(short_dir: Path) -> None:
+    """Rule 4: its resource is removed while the daemon is down, and another one has its node."""
+    async with node(short_dir) as here:
+        here.machine.plug(NO_SERIAL, "1")
+        await here.start(usb(ANY))
+        await here.must_run("p", ANY)
+        await here.restart(path(OTHER, "/dev/ttyUSB*"))
+        assert here.health("p") == {"Healthy"}
+        assert here.capacity() == {ANY: 1}

@@ -207,6 +207,23 @@ async def test_sticks_that_change_device_numbers_stay_held(
         here.nothing_was_wrong()
 
 
+async def test_number_of_a_stick_that_waits_for_its_clean_up_is_free(short_dir: Path) -> None:
+    """Rule 2: after the release no container can open anything by it."""
+    async with node(short_dir) as here:
+        here.machine.plug(FIRST, "1")
+        await here.start(usb(ANY, **here.cleaning()))
+        await here.must_run("p", ANY)
+        await here.quiet()
+        here.machine.unplug(FIRST)
+        here.machine.plug(STRANGER, "1")
+        await here.quiet()
+        assert await here.run("too early", ANY) is None
+        here.end("p")
+        await here.quiet()
+        await here.must_run("q", ANY)
+        here.nothing_was_wrong()
+
+
 async def test_next_pod_gets_all_sticks_of_a_pod_that_ended(short_dir: Path) -> None:
     """Rule 6: what the Allocate itself releases is free for it, also where the sticks changed numbers."""
     async with node(short_dir) as here:

@@ -5,30 +5,35 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from devplug.daemon.sources.host import Host
+from devplug.daemon.sources.host import Host, NotADeviceNodeError
 from devplug.holds.held_devices import DirtyFile
 from devplug.holds.names import FILE_NAME as NAMES_FILE
 from devplug.holds.names import NamesRegister
-from devplug.holds.ownership import HeldDevice, Ownership, number_at
+from devplug.holds.ownership import HeldDevice, Ownership, held_by_pods, number_at
 from devplug.linux.boot import boot_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
     from pathlib import Path
 
     from devplug.daemon.cdi.spec_files import CdiFolder
     from devplug.daemon.config.types import Resource
     from devplug.daemon.sources.device import HostDevice
-    from devplug.holds.hardware import Key, Use
+    from devplug.holds.hardware import Hardware, Key, Use
     from devplug.holds.holders import Holders
 
 logger = logging.getLogger(__name__)
+
+
+async def _not_found(_: Use) -> None:
+    """Clean nothing, as no other resource finds the hardware."""
 
 
 class DaemonContext(Struct):
@@ -43,8 +48,8 @@ class DaemonContext(Struct):
     """What every Allocate gave, by resource and device ID, where `holders` is None."""
     claimed: Callable[[], Iterable[HeldDevice]] = lambda: ()
     """Returns the devices that claims use, of all drivers on this node."""
-    hand_over: Callable[[Use], None] = lambda _: None
-    """Called with hardware that has to be cleaned and whose own resource does not clean any more."""
+    clean_elsewhere: Callable[[Use], Awaitable[str | None]] = _not_found
+    """Has hardware cleaned that its own resource does not find or clean any more; returns why that failed."""
     claims_revision: Callable[[], object] = lambda: None
     """Returns a value that changes with `claimed`."""
     holders: Holders | None = None
@@ -67,18 +72,28 @@ class DaemonContext(Struct):
         if self._ownership is None:
             boot = boot_id()
             register = NamesRegister(None if self.memory is None else self.memory / NAMES_FILE, boot=boot)
-            self._ownership = Ownership(self._number_at, register, self._held, self._revision, boot)
+            self._ownership = Ownership(
+                self._number_at, register, self._held, self._revision, boot, self._hardware_at
+            )
         return self._ownership
 
     def _number_at(self, path: str) -> Key | None:
         return number_at(self.host.inside(path))
 
+    def _hardware_at(self, path: str) -> Hardware | None:
+        """Return the hardware behind a device node of the host; None where sysfs does not know it."""
+        from devplug.daemon.sources.hardware import device_of_node
+        from devplug.daemon.sources.identities import identity_of
+
+        with suppress(NotADeviceNodeError):
+            if (node := self.host.node(path)) and (device := device_of_node(self.host, node)):
+                return identity_of(device, {}).hardware
+        return None
+
     def _held(self) -> Iterator[HeldDevice]:
         """Yield every held device of this node that is known here."""
         if self.holders is not None:
-            for resource_name, device_id, hold in self.holders.held():
-                pods = sorted({f"{one.namespace}/{one.pod}" for one in hold.holders})
-                yield HeldDevice(resource_name, device_id, hold.use, ", ".join(pods))
+            yield from held_by_pods(self.holders.held())
         for resource_name, given in self.given.items():
             for device_id, use in given.items():
                 yield HeldDevice(resource_name, device_id, use)

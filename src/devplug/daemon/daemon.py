@@ -321,11 +321,15 @@ class Daemon:
         if removed:
             logger.info("removed CDI files that no container uses", extra={"files": removed})
 
-    def hand_over(self, use: Use) -> None:
-        """Have hardware cleaned by the resource that finds it now, before a container gets it."""
-        for plugin in self._plugins.values():
-            for name in plugin.names_of(use):
-                plugin.held.adopt(name)
+    async def clean_elsewhere(self, use: Use) -> str | None:
+        """Have hardware cleaned as the resource says that finds it now; return why that failed, "" if it did
+        not, None if no resource finds the hardware.
+        """
+        found = [(plugin, one) for plugin in self._plugins.values() for one in plugin.found_of(use)]
+        for plugin, one in found:
+            if plugin.resource.on_release is not None:
+                return await plugin.held.clean(one)
+        return "" if found else None
 
     def give_up_edits(self) -> None:
         """Give up what is not in effect yet: everything ends."""

@@ -116,6 +116,10 @@ class ScanResult(Struct, frozen=True):
     """Device IDs that a container may hold."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Why a device that was found is not offered, by name."""
+    elsewhere: Collection[str] = ()
+    """Names of held devices that are present although the resource does not find them any more."""
+    twins: Collection[str] = ()
+    """The serial numbers that several present devices had in this boot."""
     health_of: Callable[[str], Health] = lambda _: Health.healthy()
     """Returns the health of a device by rules and commands."""
 
@@ -154,7 +158,7 @@ class DeviceList:
         """
         held_names = self.names_of(scan.held_ids)
         # These are not gone: another resource has them, or they have another name now.
-        elsewhere = _renamed(self.known, scan.found).union(scan.refused) - held_names
+        elsewhere = _renamed(self.known, scan.found, scan.twins).union(scan.refused) - held_names
         before = {name: one for name, one in self.known.items() if name not in elsewhere}
         self.known = after_look(
             before,
@@ -254,7 +258,7 @@ class DeviceList:
         if name in scan.unchecked:
             return Health.unhealthy("not checked yet since it was plugged in")
         if not known.is_present:
-            return Health.unhealthy("unplugged")
+            return Health.from_fault(None if name in scan.elsewhere else "unplugged")
         if fault := blocked.get(name) or lack:
             return Health.unhealthy(fault)
         healths = (known.found.health, scan.health_of(name))
@@ -264,7 +268,9 @@ class DeviceList:
         return Health.healthy()
 
 
-def _renamed(known: Mapping[str, KnownDevice], found: Sequence[HostDevice]) -> frozenset[str]:
+def _renamed(
+    known: Mapping[str, KnownDevice], found: Sequence[HostDevice], twins: Collection[str]
+) -> frozenset[str]:
     """Return the names of known devices whose hardware was found under another name."""
     names = {one.name for one in found}
     gone = {name: one.found for name, one in known.items() if name not in names}
@@ -278,7 +284,7 @@ def _renamed(known: Mapping[str, KnownDevice], found: Sequence[HostDevice]) -> f
         name
         for name, one in gone.items()
         if any(
-            one.identity is None or other.identity is None or one.identity.is_same(other.identity)
+            one.identity is None or other.identity is None or one.identity.is_same(other.identity, twins)
             for mark in (marks(one.identity) or one.keys)
             for other in by_mark.get(mark, ())
         )

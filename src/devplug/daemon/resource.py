@@ -84,7 +84,8 @@ class ConfiguredPlugin(DevicePlugin):
             self.context.holders_of(resource),
             claimed_ids=self.context.claimed_ids_of(resource),
             given=self.context.given.setdefault(resource.name, {}),
-            hand_over=self.context.hand_over,
+            clean_elsewhere=self.context.clean_elsewhere,
+            is_in_use=partial(self.context.ownership.is_in_use, resource.name),
             dirty_file=self.context.dirty_file(resource.name),
             before=before.held if before else None,
         )
@@ -248,7 +249,11 @@ class ConfiguredPlugin(DevicePlugin):
             return None
         seen = {found.name for found in mine}.union(refused)
         lost = [one for name, one in self.listing.present().items() if name not in seen]
-        scan = ScanResult(mine, self.context.clock(), unchecked, held_ids, refused, self._listed_health_of)
+        # A retired resource has looked at nothing, as far as others are concerned.
+        elsewhere = () if self.is_retired else self.context.ownership.elsewhere(self.resource_name)
+        now = self.context.clock()
+        twins = self.context.ownership.names.twins
+        scan = ScanResult(mine, now, unchecked, held_ids, refused, elsewhere, twins, self._listed_health_of)
         listed = self.listing.update(scan)
         # Held IDs of another number of replicas are listed besides, until they are free.
         is_any_besides = len(listed) > len(self.listing.known) * self.resource.share.replicas
@@ -257,7 +262,7 @@ class ConfiguredPlugin(DevicePlugin):
         self.held.lose(lost)
         if not self.is_retired:
             return listed
-        if not held_ids and not self._calls:
+        if not (held_ids or self._calls or self.held.is_any_pending()):
             self.is_over.set()
         absent = self.context.ownership.absent(self.resource_name)
         return self.listing.retire(held_ids, absent, is_moving=self._is_moving)
@@ -431,14 +436,14 @@ class ConfiguredPlugin(DevicePlugin):
         if len(kept.answered) > len(held):
             kept.answered = {device_id: one for device_id, one in kept.answered.items() if device_id in held}
 
-    def names_of(self, use: Use) -> list[str]:
-        """Return the names of found devices that are the hardware of a use."""
+    def found_of(self, use: Use) -> list[HostDevice]:
+        """Return the found devices that are the hardware of a use."""
         numbers = frozenset(use.numbers)
         return [
-            one.name
+            one
             for one in self._named(self.looked or ())
             if (
-                use.hardware.is_same(one.identity)
+                use.hardware.is_same(one.identity, self.context.ownership.names.twins)
                 if use.hardware and one.identity
                 else not numbers.isdisjoint(one.keys)
             )
@@ -537,7 +542,8 @@ class ConfiguredPlugin(DevicePlugin):
         """
         known = self.listing.known.get(name)
         if known is None or not known.is_present:
-            raise UnhealthyDeviceError("unplugged", Device(name))
+            is_elsewhere = name in self.context.ownership.elsewhere(self.resource_name)
+            raise UnhealthyDeviceError(REMOVED if is_elsewhere else "unplugged", Device(name))
         if not is_tolerated and (health := self._health_of(name)).state is HealthState.UNHEALTHY:
             raise UnhealthyDeviceError(health.reason, Device(name))
         found = known.found

@@ -275,7 +275,7 @@ async def serve_config(
         )
         daemon = Daemon(serving, context, group)
         context.claimed_ids = daemon.claimed_ids
-        context.hand_over = daemon.hand_over
+        context.clean_elsewhere = daemon.clean_elsewhere
         context.claimed = serving.held_by_claims
         context.claims_revision = lambda: serving.claims_revision
         config_file = None if file is None else ConfigFile(file, daemon, serving.notifier.notify, look_again)

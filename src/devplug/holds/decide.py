@@ -57,6 +57,8 @@ class Hold(Struct, frozen=True):
     """The device numbers to which the host paths of the answer lead now."""
     holder: str = ""
     """Who has it, for people: `default/pod`. Empty where that is not known."""
+    is_over: bool = False
+    """Whether no container has it any more, and it only has to be cleaned."""
 
     def __str__(self) -> str:
         """Return the form that stands in reasons."""
@@ -85,8 +87,10 @@ class Decision(Struct, frozen=True):
     """By key: the holds that share it, and whether each of them may share the hardware."""
     finders: Mapping[Key, frozenset[str]] = field(default_factory=dict)
     """By key: the resources that find it."""
-    absent: frozenset[tuple[str, str]] = frozenset()
-    """Resource and name of the holds whose hardware nothing shows to be present."""
+    elsewhere: frozenset[tuple[str, str]] = frozenset()
+    """Resource and name of the holds whose hardware only other resources find."""
+    unfound: tuple[Hold, ...] = ()
+    """The holds whose hardware no resource finds."""
 
     def names_of(self, resource_name: str) -> Names:
         """Return `names` of one resource."""
@@ -97,11 +101,12 @@ class Decision(Struct, frozen=True):
         return self.withheld.get(resource_name, _NOTHING)
 
     def differs(self, other: Decision, resource_name: str) -> bool:
-        """Whether a resource offers something else by the other decision."""
-        return (self.names_of(resource_name), self.withheld_of(resource_name)) != (
-            other.names_of(resource_name),
-            other.withheld_of(resource_name),
-        )
+        """Whether a resource lists something else by the other decision."""
+        return self._listed(resource_name) != other._listed(resource_name)
+
+    def _listed(self, resource_name: str) -> object:
+        elsewhere = {name for resource, name in self.elsewhere if resource == resource_name}
+        return self.names_of(resource_name), self.withheld_of(resource_name), elsewhere
 
     def adds(self, hold: Hold) -> bool:
         """Add a hold of a device that its own resource offers; return whether others find the hardware."""
@@ -110,6 +115,14 @@ class Decision(Struct, frozen=True):
         for key in keys:
             self.holds_of.setdefault(key, []).append((hold, use is not None and use.is_shared))
         return any(self.finders.get(key, frozenset()) - {hold.resource_name} for key in keys)
+
+    def is_in_use(self, resource_name: str, name: str, keys: Iterable[Key]) -> bool:
+        """Whether a container has the hardware with these keys in another way than by this name."""
+        return any(
+            not hold.is_over and (hold.resource_name, hold.name) != (resource_name, name)
+            for key in keys
+            for hold, _ in self.holds_of.get(key, ())
+        )
 
     def conflict(
         self, resource_name: str, names: Collection[str], keys: Iterable[Key], *, is_shared: bool
@@ -148,12 +161,13 @@ def decide(listings: Iterable[Listing], holds: Sequence[Hold], twins: Collection
     decision = Decision(names, {}, holds_of, _finders(keys_of))
     held = {(hold.resource_name, hold.name) for hold in holds}
     withheld = _withheld(listings, keys_of, decision, displaced, held)
-    absent = frozenset(
+    elsewhere = frozenset(
         (hold.resource_name, hold.name)
         for hold, found in zip(holds, matches, strict=True)
-        if not found and not hold.leads_to and hold.use and (hold.use.hardware or hold.use.paths)
+        if found and all(name != hold.resource_name for name, _ in found)
     )
-    return Decision(names, withheld, holds_of, decision.finders, absent)
+    unfound = tuple(hold for hold, found in zip(holds, matches, strict=True) if not found)
+    return Decision(names, withheld, holds_of, decision.finders, elsewhere, unfound)
 
 
 def _own_keys(listing: Listing) -> dict[str, tuple[Key, ...]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -38,14 +39,15 @@ class Hardware(Struct, frozen=True):
     is_whole: bool = False
     """Whether it is a device with all its parts, such as a USB device with all its nodes."""
 
-    def is_same(self, other: Hardware, twins: Collection[str] = ()) -> bool:
+    def is_same(self, other: Hardware, twins: Collection[str]) -> bool:
         """Whether both are the same hardware, or one is a part of the other.
 
         `twins` are the serial numbers that several present devices had in this boot: such a serial number
         does not show that hardware has moved to another place.
         """
-        if self.serial == other.serial:
-            return self.place == other.place or (bool(self.serial) and self.serial not in twins)
+        is_moved = bool(self.serial) and self.serial not in twins
+        if self.serial == other.serial and (is_moved or self.place == other.place):
+            return True
         return self._has_part(other, twins) or other._has_part(self, twins)
 
     def _has_part(self, other: Hardware, twins: Collection[str]) -> bool:
@@ -85,6 +87,11 @@ class Use(Struct, frozen=True):
     """Whether other resources may have the hardware at the same time: `overlap: shared`."""
     is_dirty: bool = False
     """Whether it has to be cleaned after this use: `onRelease`."""
+
+
+def after_release(use: Use | None) -> Use | None:
+    """Return what identifies the hardware of a use that has ended."""
+    return use if use is None or use.hardware is None else replace(use, numbers=(), paths=())
 
 
 def use_entry(use: Use) -> dict[str, Any]:

@@ -103,8 +103,9 @@ class HeldDevices(Generic[AnyFound]):
     Without `holders` a device counts as held for ever after its Allocate, unless `claimed_ids` returns those
     that claims use. `dirty_file` keeps the names of dirty devices over a restart. `before` are those of the
     resource before an edit: both have the same books, as calls of before may still run. `given` has what
-    every Allocate gave, by device ID, as long as PodResources is not asked who holds what. `hand_over` has
-    hardware cleaned by the resource that finds it now, where this one does not clean.
+    every Allocate gave, by device ID, as long as PodResources is not asked who holds what.
+    `clean_elsewhere` has hardware cleaned by the resource that finds it now, where this one does not;
+    `is_in_use` tells whether a container has the hardware of a device by another resource.
 
     Two daemons may serve the claims of a resource side by side, and release what the other one has given. So
     what is in use stands in the driver's state file alone, and `dirty_file` has what was not cleaned after
@@ -120,7 +121,8 @@ class HeldDevices(Generic[AnyFound]):
         dirty_file: DirtyFile | None = None,
         before: HeldDevices[AnyFound] | None = None,
         given: dict[str, Use | None] | None = None,
-        hand_over: Callable[[Use], None] = lambda _: None,
+        clean_elsewhere: Callable[[Use], Awaitable[str | None]] | None = None,
+        is_in_use: Callable[[AnyFound], bool] = lambda _: False,
         retry_seconds: float = FIRST_RETRY_SECONDS,
     ) -> None:
         self.books: Books[AnyFound] = before.books if before else Books()
@@ -141,7 +143,8 @@ class HeldDevices(Generic[AnyFound]):
         self._dirty, self._faults = books.dirty, books.faults
         self._inherited = books.inherited
         self._away: frozenset[str] = frozenset()
-        self._hand_over = hand_over
+        self._clean_elsewhere = clean_elsewhere
+        self._is_in_use = is_in_use
         self._releasing = books.releasing
         if before is None and claimed_ids is None:
             self._inherited.update(dirty_file.read() if dirty_file else ())
@@ -170,6 +173,10 @@ class HeldDevices(Generic[AnyFound]):
             return frozenset(self._given)
         held = self._holders.held_ids(self._care.resource_name)
         return held - self._away if self._away else held
+
+    def is_any_pending(self) -> bool:
+        """Whether a released device still has to be cleaned, here or by another resource."""
+        return self._holders is not None and bool(self._holders.pending(self._care.resource_name))
 
     def _note_away(self) -> None:
         """Note which released devices are cleaned when they are plugged in again: lists may drop them."""
@@ -358,23 +365,35 @@ class HeldDevices(Generic[AnyFound]):
             # What was released before is not listed as a release.
             await self._clean_all(self._dirty - self.held_names())
             self.changed.set()
-            tried: frozenset[int] = frozenset()
+            tried, answered_at = frozenset[int](), holders.answered_at
             while True:
-                released = await holders.wait(
-                    lambda tried=tried: [one for one in holders.pending(name) if id(one) not in tried]  # type: ignore[misc]
+                # Another resource may find at any time what this one does not find any more.
+                await holders.wait(
+                    lambda tried=tried, at=answered_at: (  # type: ignore[misc]
+                        not tried.issuperset(map(id, holders.pending(name))) or holders.answered_at != at
+                    )
                 )
-                await self._clean_released(holders, [one.device_id for one in released])
+                answered_at, pending = holders.answered_at, holders.pending(name)
+                if released := [one for one in pending if id(one) not in tried]:
+                    await self._clean_released(holders, [one.device_id for one in released])
+                elif pending:
+                    await self._clean_all(self._dirty - self._faults.keys())
                 self._take_cleaned(holders)
                 self._note_away()
                 tried = frozenset(map(id, holders.pending(name)))
-                self.changed.set()
+                if released or len(tried) < len(pending):
+                    self.changed.set()
 
     def _take_cleaned(self, holders: Holders) -> None:
         """End the holds of released devices that need no clean-up any more."""
         pending = holders.pending(self._care.resource_name)
-        dirty = self._dirty if self._care.clean is not None else ()
-        if cleaned := [one for one in pending if self._name(one.device_id) not in dirty]:
+        if cleaned := [one for one in pending if not self._is_to_clean(holders, one.device_id)]:
             holders.take(cleaned)
+
+    def _is_to_clean(self, holders: Holders, device_id: str) -> bool:
+        use = holders.use_of(self._care.resource_name, device_id)
+        is_wanted = self._care.clean is not None or (use is not None and use.is_dirty)
+        return is_wanted and self._name(device_id) in self._dirty
 
     async def _follow_faults(self, holders: Holders) -> None:
         """Have the devices listed again when uses cannot be recorded, or can be again."""
@@ -395,21 +414,20 @@ class HeldDevices(Generic[AnyFound]):
         }
         logger.info("devices were released", extra=extra)
         names = set(map(self._name, freed))
-        if self._care.clean is not None:
-            self._dirty |= names
-            await self._clean_all(names)
-            return
-        for device_id in freed:
-            use = holders.use_of(self._care.resource_name, device_id)
-            if use is not None and use.is_dirty:
-                self._hand_over(use)
+        self._dirty |= names
+        await self._clean_all(
+            {self._name(device_id) for device_id in freed if self._is_to_clean(holders, device_id)}
+        )
 
-    def adopt(self, name: str) -> None:
-        """Have a device cleaned that was used under another resource name, before a container gets it."""
-        if self._care.clean is not None and self._holders is not None:
-            self._dirty.add(name)
-            ids = self._care.ids_of(name)
-            self._holders.assume_held(self._care.resource_name, set(ids) - self.held_ids())
+    async def clean(self, found: AnyFound) -> str | None:
+        """Clean up a device that was used under another resource name; return why that failed.
+
+        "" if it did not, None while a container has the hardware.
+        """
+        assert self._care.clean is not None
+        if self._others_hold(found.name, ()) or self._is_in_use(found):
+            return None
+        return await self._care.clean(found.name, found)
 
     async def _try_again(self) -> None:
         tries = 1
@@ -430,19 +448,19 @@ class HeldDevices(Generic[AnyFound]):
         allocates them.
         """
         wanted = sorted(names)
-        if self._care.clean is None or not wanted:
-            return dict.fromkeys(wanted, "")
+        if not wanted:
+            return {}
         async with asyncio.TaskGroup() as group:
             tasks = {name: group.create_task(self._clean(name, ids)) for name in wanted}
         return {name: task.result() for name, task in tasks.items()}
 
     async def _clean(self, name: str, ids: Collection[str]) -> str:
         """Clean up a dirty device, one run at a time; return why that failed, or ""."""
-        assert self._care.clean is not None
         async with self._locks[name], self._at_once:
-            if name not in self._dirty or self._others_hold(name, ids) or self._is_absent(name):
+            if name not in self._dirty or self._others_hold(name, ids):
                 return ""
-            fault = await self._care.clean(name, self._found.get(name))
+            if (fault := await self._cleaned(name)) is None:
+                return ""
             if fault:
                 self._faults[name] = fault
                 self._woken.set()
@@ -454,6 +472,30 @@ class HeldDevices(Generic[AnyFound]):
                     self._take_cleaned(self._holders)
             self.changed.set()
             return fault
+
+    async def _cleaned(self, name: str) -> str | None:
+        """Clean up a device as the resource says that finds it; return why that failed, "" if it did not.
+
+        None if no resource finds the device, or a container has its hardware.
+        """
+        if name not in self._present and self._clean_elsewhere is not None:
+            use = self._use_of(name)
+            if use is not None and (fault := await self._clean_elsewhere(use)) is not None:
+                return fault
+        if self._care.clean is None:
+            return "" if name in self._present else None
+        found = self._found.get(name)
+        if self._is_absent(name) or (found is not None and self._is_in_use(found)):
+            return None
+        return await self._care.clean(name, found)
+
+    def _use_of(self, name: str) -> Use | None:
+        """Return what a container had of a device until its release."""
+        if (holders := self._holders) is None:
+            return None
+        pending = (one.device_id for one in holders.pending(self._care.resource_name))
+        uses = (holders.use_of(self._care.resource_name, one) for one in pending if self._name(one) == name)
+        return next(uses, None)
 
     def _is_absent(self, name: str) -> bool:
         """Whether a device is not there: by its name, its node and its path the command may reach others."""

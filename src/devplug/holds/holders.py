@@ -182,8 +182,8 @@ class Holders:
         """Return who holds an ID, sorted; empty where that is not known, though it may be held."""
         return self._ledger.holders_of(resource_name, device_id)
 
-    def held(self) -> Iterator[tuple[str, str, Remembered]]:
-        """Yield resource name, ID and hold of each held ID, of all resources."""
+    def held(self) -> Iterator[tuple[str, str, Remembered, bool]]:
+        """Yield resource name, ID and hold of each held ID, and whether it is only to be cleaned."""
         return self._ledger.held()
 
     @property

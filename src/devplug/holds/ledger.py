@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from devplug.holds.hardware import after_release
 from devplug.holds.held_device import Allocated, Released, Remembered, Rules
 from devplug.status import Holder
 
@@ -168,13 +169,16 @@ class Ledger:
         if hold is not None and hold.remembered.use is None:
             resource.put(device_id, replace(hold, remembered=replace(hold.remembered, use=use)))
 
-    def held(self) -> Iterator[tuple[str, str, Remembered]]:
-        """Yield resource name, ID and hold of each held ID, also of those whose release is not taken."""
+    def held(self) -> Iterator[tuple[str, str, Remembered, bool]]:
+        """Yield resource name, ID and hold of each held ID, and whether only its release is not taken.
+
+        After its release a device has no numbers and paths any more: no container can open anything by them.
+        """
         for name, resource in self._resources.items():
             for device_id, (_, remembered) in resource.pending.items():
-                yield name, device_id, remembered
+                yield name, device_id, replace(remembered, use=after_release(remembered.use)), True
             for device_id, hold in resource.holds.items():
-                yield name, device_id, hold.remembered
+                yield name, device_id, hold.remembered, False
 
     @property
     def revisions(self) -> int:

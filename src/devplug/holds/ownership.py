@@ -22,9 +22,10 @@ from devplug.holds.hardware import MEMORY_MAJOR, REPLICA_MARK, number_key
 from devplug.holds.names import NamesRegister
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from devplug.holds.hardware import Hardware, Key, Use
+    from devplug.holds.held_device import Remembered
 
 
 class FoundDevice(Protocol):
@@ -57,6 +58,15 @@ class HeldDevice(Struct, frozen=True):
     use: Use | None = None
     holder: str = ""
     """Who has it, for people; empty where that is not known."""
+    is_over: bool = False
+    """Whether no container has it any more, and it only has to be cleaned."""
+
+
+def held_by_pods(held: Iterable[tuple[str, str, Remembered, bool]]) -> Iterator[HeldDevice]:
+    """Yield the devices that `Holders.held` yields."""
+    for resource_name, device_id, hold, is_over in held:
+        pods = sorted({f"{one.namespace}/{one.pod}" for one in hold.holders})
+        yield HeldDevice(resource_name, device_id, hold.use, ", ".join(pods), is_over)
 
 
 def number_at(path: str) -> Key | None:
@@ -116,8 +126,8 @@ class Ownership(Generic[AnyFound]):
     """Which resource offers which hardware; lives as long as its process.
 
     `number_at` returns the key of the device number to which a host path leads now; None if it leads to
-    none. `held` yields what is held now, of all resources and by claims, and `revision` returns a value that
-    changes with it.
+    none, and `hardware_at` the hardware there. `held` yields what is held now, of all resources and by
+    claims, and `revision` returns a value that changes with it.
     """
 
     def __init__(
@@ -127,10 +137,12 @@ class Ownership(Generic[AnyFound]):
         held: Callable[[], Iterable[HeldDevice]] = lambda: (),
         revision: Callable[[], object] = lambda: None,
         boot: str = "",
+        hardware_at: Callable[[str], Hardware | None] = lambda _: None,
     ) -> None:
         self.names = register or NamesRegister()
         self.boot = boot
         self._number_at = number_at
+        self._hardware_at = hardware_at
         self._held = held
         self._revision = revision
         self._ranks: dict[str, int] = {}
@@ -211,9 +223,38 @@ class Ownership(Generic[AnyFound]):
         """
         return self._current().conflict(resource_name, names, found.keys, is_shared=is_shared)
 
+    def is_in_use(self, resource_name: str, found: AnyFound) -> bool:
+        """Whether a container has the hardware of a device that was released, in another way."""
+        return self._current().is_in_use(resource_name, found.name, found.keys)
+
     def absent(self, resource_name: str) -> frozenset[str]:
         """Return the names of a resource's held devices whose hardware nothing shows to be present."""
-        return frozenset(name for resource, name in self._current().absent if resource == resource_name)
+        unfound = [one for one in self._current().unfound if one.resource_name == resource_name]
+        return frozenset(one.name for one in unfound if one.use is not None and not self._leads_to_it(one))
+
+    def elsewhere(self, resource_name: str) -> frozenset[str]:
+        """Return the names of a resource's held devices that are present although it does not find them.
+
+        An edit may have narrowed its selector meanwhile.
+        """
+        decision = self._current()
+        unfound = [one for one in decision.unfound if one.resource_name == resource_name]
+        found = {name for resource, name in decision.elsewhere if resource == resource_name}
+        return frozenset(found.union(one.name for one in unfound if self._leads_to_it(one)))
+
+    def _leads_to_it(self, hold: Hold) -> bool:
+        """Whether a path of a container still leads to the device that it got, and not to another one."""
+        if hold.use is None or not hold.leads_to:
+            return False
+        if (hardware := hold.use.hardware) is None:
+            return True  # it may be: nothing tells
+        for path in hold.use.paths:
+            if (key := self._number_at(path)) is None:
+                continue
+            there = self._hardware_at(path)
+            if key in hold.use.numbers if there is None else hardware.is_same(there, self.names.twins):
+                return True
+        return False
 
     def note_given(self, resource_name: str, given: Iterable[tuple[AnyFound, Use]]) -> None:
         """Take over holds that were recorded just now: without a new decision, if that changes no offer."""
@@ -257,12 +298,12 @@ class Ownership(Generic[AnyFound]):
         use = held.use
         if use is None:
             self.incomplete.setdefault(held.resource_name, set()).add(held.device_id)
-            return Hold(held.resource_name, self._name_of(held), holder=held.holder)
+            return Hold(held.resource_name, self._name_of(held), holder=held.holder, is_over=held.is_over)
         leads_to = tuple([key for path in use.paths if (key := self._number_at(path))])
         if use.boot != self.boot:
             # After a boot the kernel gives the numbers to other devices.
             use = replace(use, numbers=())
-        return Hold(held.resource_name, use.name, use, leads_to, held.holder)
+        return Hold(held.resource_name, use.name, use, leads_to, held.holder, held.is_over)
 
     def _name_of(self, held: HeldDevice) -> str:
         """Return the name of a held device that has nothing but its ID: that of a replica has more."""

@@ -21,7 +21,7 @@ from devplug.holds.audit import audit_holders
 from devplug.holds.hardware import Use
 from devplug.holds.held_devices import Care, DirtyFile, HeldDevices
 from devplug.holds.holders import ANSWER_SECONDS, Holders
-from devplug.holds.ownership import HeldDevice, Ownership, number_at
+from devplug.holds.ownership import HeldDevice, Ownership, held_by_pods, number_at
 from devplug.kubelet_dir import CHECKPOINT_NAME
 from devplug.linux.boot import boot_id
 from devplug.linux.inotify import until_present
@@ -111,9 +111,7 @@ class NodeHolds:
         self._holdings: dict[str, Holding] = {}
 
     def _held(self) -> Iterator[HeldDevice]:
-        for resource_name, device_id, hold in self.holders.held():
-            pods = sorted({f"{one.namespace}/{one.pod}" for one in hold.holders})
-            yield HeldDevice(resource_name, device_id, hold.use, ", ".join(pods))
+        yield from held_by_pods(self.holders.held())
         yield from self._claimed()
 
     def _revision(self) -> object:
