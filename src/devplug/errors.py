@@ -68,7 +68,10 @@ def printable(text: str, *, keep: str = "") -> str:
     These are the control characters (C0, C1), the marks that change the direction of text, and whatever else
     has no picture. `keep` names exceptions, such as the newline.
     """
-    if text.isprintable():
+    plain = text
+    for character in keep:
+        plain = plain.replace(character, "")
+    if plain.isprintable():
         return text
     return "".join(c if c.isprintable() or c in keep else _escaped(c) for c in text)
 

@@ -69,9 +69,9 @@ class FactFormatter(logging.Formatter):
         return self._time
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 -- the standard library's name
-        """Return the line without any traceback."""
+        """Return one line without any traceback, whatever the message quotes."""
         facts = " ".join(f"{name}={_shown(value)}" for name, value in _facts(record))
-        line = printable(_middle_cut(super().formatMessage(record)), keep="\n\t")
+        line = printable(_middle_cut(super().formatMessage(record)), keep="\t")
         return f"{line}  {facts}" if facts else line
 
     def formatException(self, ei: Any) -> str:  # noqa: ANN401, N802 -- the standard library's name and type
@@ -158,7 +158,7 @@ def _middle_cut(text: str) -> str:
     if len(text) <= LINE_LIMIT:
         return text
     half = LINE_LIMIT // 2
-    return f"{text[:half]}\n... ({len(text) - 2 * half} characters left out)\n{text[-half:]}"
+    return f"{text[:half]} ... ({len(text) - 2 * half} characters left out) ... {text[-half:]}"
 
 
 def _stamp(seconds: float) -> str:

@@ -6,11 +6,13 @@ import json
 from typing import TYPE_CHECKING, Any, Protocol
 
 import click
-from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from devplug.cli.output import TerminalConsole
+
 if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
     from rich.status import Status
 
 __all__ = ["JsonReporter", "Reporter", "TextReporter"]
@@ -124,7 +126,7 @@ class TextReporter(_Promises):
     def __init__(self, *, color: str) -> None:
         super().__init__()
         never = color == "never"
-        self._console = Console(
+        self._console: Console = TerminalConsole(
             highlight=False, no_color=never or None, force_terminal=False if never else None
         )
         self._status: Status | None = None

@@ -14,6 +14,8 @@ from devplug import __version__
 from devplug.cli.exits import BAD_INPUT, OK, exit_code_of
 from devplug.cli.options import account_of, context_option, kubeconfig_option, namespace_option
 from devplug.cli.options import color as color_option
+from devplug.cli.streams import guard_output
+from devplug.errors import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,6 +38,7 @@ Examples:
 
 def main() -> None:
     """Run the plugin and end the process with its exit code."""
+    guard_output()
     sys.exit(exit_code_of(partial(devices_command.main, prog_name="kubectl devices", standalone_mode=False)))
 
 
@@ -185,5 +188,5 @@ def _csv(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
-    writer.writerows(rows)
+    writer.writerows([printable(cell) for cell in row] for row in rows)
     return text.getvalue()

@@ -15,6 +15,8 @@ def main() -> None:
     """Run the command line and end the process with its exit code."""
     with uncollected():
         from devplug.cli.exits import exit_code_of
+        from devplug.cli.streams import guard_output
+    guard_output()
     code = exit_code_of(_code)
     # Or the interpreter looks through all objects before it ends: most of the work of a daemon's end, which a
     # pod with few CPU shares does slowly on a busy node.

@@ -130,7 +130,7 @@ def _print(documents: Iterable[Mapping[str, Value]], head: Iterable[str], output
     if output == "json":
         items = cast("Value", objects)
         whole = objects[0] if len(objects) == 1 else {"apiVersion": "v1", "kind": "List", "items": items}
-        click.echo(json.dumps(whole, indent=2, ensure_ascii=False))
+        click.echo(json.dumps(whole, indent=2))
         return OK
     for line in head:
         click.echo(f"# {line}")

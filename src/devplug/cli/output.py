@@ -5,23 +5,28 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.segment import Segment
 from rich.text import Text
 
 from devplug.cli.status.views.text import Cell, Row, Tone, folded, laid_out, plain
+from devplug.cli.streams import PrintableStream
+from devplug.errors import printable
 from devplug.k8s.yaml import yaml_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from rich.console import ConsoleOptions, RenderableType
+
     from devplug.cli.status.views.text import Line
     from devplug.k8s.yaml import Value
 
-__all__ = ["Printer", "print_value", "rich_text"]
+__all__ = ["Printer", "TerminalConsole", "print_value", "rich_text"]
 
 _STYLES: Final = {
     Tone.PLAIN: "",
@@ -45,6 +50,22 @@ def rich_text(lines: Iterable[Line]) -> Text:
     return Text("\n", no_wrap=True, overflow="crop", end="").join(drawn)
 
 
+class TerminalConsole(Console):
+    """A terminal on which rich draws: with its own escapes, and with no other."""
+
+    def __init__(self, **settings: Any) -> None:  # noqa: ANN401 -- rich's
+        stdout = sys.stdout
+        super().__init__(file=stdout.terminal if isinstance(stdout, PrintableStream) else None, **settings)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Draw something; what stands in its texts is made printable."""
+        for segment in super().render(renderable, options):
+            if segment.control or segment.text.isprintable():
+                yield segment
+            else:
+                yield Segment(printable(segment.text, keep="\n"), segment.style)
+
+
 class Printer:
     """Prints to standard output: a terminal with a width and colours, or something that takes whole lines."""
 
@@ -53,7 +74,7 @@ class Printer:
         self._is_terminal = sys.stdout.isatty()
         self.is_live = self._is_terminal and not never
         """Whether what was printed can be drawn over."""
-        self.console = Console(
+        self.console = TerminalConsole(
             highlight=False, no_color=never or None, force_terminal=False if never else None
         )
 
@@ -96,6 +117,7 @@ class Printer:
             yield lambda _: None
             return
         columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-        with Progress(*columns, console=self.console, transient=True) as shown:
+        # What is printed meanwhile goes through the console; what others print stays as it is.
+        with Progress(*columns, console=self.console, transient=True, redirect_stdout=False) as shown:
             task = shown.add_task("", total=total)
             yield lambda done: shown.update(task, advance=1, description=done)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from devplug.errors import DevplugError, PluginError, error_to_raise, quoted
+from devplug.errors import DevplugError, PluginError, error_to_raise, printable, quoted
 from devplug.linux.notifier import Notifier
 from devplug.linux.signals import stop_signals
 from devplug.logs import show_logs
@@ -542,7 +542,7 @@ def run(
     except DevplugError as error:
         # The line of the author's code that failed, since the traceback would show devplug's own code first.
         line = author_line(error.__cause__) if error.__cause__ else ""
-        raise SystemExit(f"devplug: {error}{f' ({line})' if line else ''}") from error
+        raise SystemExit(printable(f"devplug: {error}{f' ({line})' if line else ''}", keep="\n")) from error
 
 
 async def _run(

@@ -16,11 +16,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import click
-from rich.console import Console
 from rich.live import Live
 
 from devplug.cli.exits import BAD_INPUT, OK
-from devplug.cli.output import rich_text
+from devplug.cli.output import TerminalConsole, rich_text
 from devplug.cli.status.nodes import Follower
 from devplug.cli.status.views.problems import essence
 from devplug.cli.status.views.screen import (
@@ -150,7 +149,7 @@ def top(query: StatusQuery) -> int:
 
 async def _run(query: StatusQuery) -> None:
     follower = Follower(query.nodes)
-    console = Console(highlight=False, no_color=True if query.color == "never" else None)
+    console = TerminalConsole(highlight=False, no_color=True if query.color == "never" else None)
     loop = asyncio.get_running_loop()
     async with stop_signals(has_terminal=True) as stopped, asyncio.TaskGroup() as group:
         shown = _Screen(query, follower, console, stopped.set)
@@ -176,7 +175,7 @@ class _Screen:
     """What is on the screen: a view, the last statuses, what has changed. Lives as long as the command."""
 
     def __init__(
-        self, query: StatusQuery, follower: Follower, console: Console, end: Callable[[], None]
+        self, query: StatusQuery, follower: Follower, console: TerminalConsole, end: Callable[[], None]
     ) -> None:
         self.live: Live | None = None
         self._query = query

@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Final
 
+from devplug.errors import printable
 from devplug.monitor.words import age
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def page(frame: str, state: State) -> str:
     """Return the page: the frame with the title, and with the tables in its `noscript`."""
     names = ", ".join(node["name"] for node in state["nodes"][:3]) or ", ".join(state["waiting"][:3])
     # The tables come last: what they quote may look like a mark.
-    head, mark, tail = frame.replace(_TITLE, escape(f"{names} - devplug" if names else "devplug")).partition(
+    head, mark, tail = frame.replace(_TITLE, _shown(f"{names} - devplug" if names else "devplug")).partition(
         _TABLES
     )
     return head + ("\n".join(_all(state)) if mark else "") + tail
@@ -31,7 +32,7 @@ def page(frame: str, state: State) -> str:
 
 def _all(state: State) -> Iterator[str]:
     for name in state["waiting"]:
-        yield f"<p>Nothing is known of {escape(name)} yet.</p>"
+        yield f"<p>Nothing is known of {_shown(name)} yet.</p>"
     for node in state["nodes"]:
         yield from _node(node, state["at"])
     if state["changes"]:
@@ -54,9 +55,9 @@ def _all(state: State) -> Iterator[str]:
 
 
 def _node(node: NodeView, now: float) -> Iterator[str]:
-    yield f"<h2>{escape(node['name'])}</h2>"
+    yield f"<h2>{_shown(node['name'])}</h2>"
     for text in _troubles(node):
-        yield f"<p>{escape(text)}</p>"
+        yield f"<p>{_shown(text)}</p>"
     yield from _table(
         ("Resource", "Capacity", "Allocatable", "Held", "Kubelet"),
         (
@@ -71,7 +72,7 @@ def _node(node: NodeView, now: float) -> Iterator[str]:
         ),
     )
     for driver in node["drivers"]:
-        yield f"<p>{escape(driver['text'])}</p>"
+        yield f"<p>{_shown(driver['text'])}</p>"
     yield from _table(
         ("NUMA", "Resource", "Device", "Health", "Since", "Held by", "Why"),
         (
@@ -134,8 +135,13 @@ def _registered(resource: Resource, now: float) -> str:
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
     yield "<table><thead><tr>"
-    yield "".join(f'<th scope="col">{escape(head)}</th>' for head in heads)
+    yield "".join(f'<th scope="col">{_shown(head)}</th>' for head in heads)
     yield "</tr></thead><tbody>"
     for row in rows:
-        yield f"<tr>{''.join(f'<td>{escape(cell or _NOTHING)}</td>' for cell in row)}</tr>"
+        yield f"<tr>{''.join(f'<td>{_shown(cell or _NOTHING)}</td>' for cell in row)}</tr>"
     yield "</tbody></table>"
+
+
+def _shown(text: str) -> str:
+    """Return a text as HTML shows it, with the codes of marks that would change its direction."""
+    return escape(printable(text))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from importlib import resources
 from typing import TYPE_CHECKING, Final, Protocol
@@ -35,6 +36,9 @@ _SETTLE_SECONDS: Final = 0.1
 
 _FRESH_SECONDS: Final = 1.0
 _MADE_LIMIT: Final = 16
+
+_DIRECTIONS: Final = re.compile(r"((?<!\\)(?:\\\\)*)\\u(061c|200[ef]|202[a-e]|206[6-9])")
+"""Marks that change the direction of text, as JSON writes them: a browser shows their codes instead."""
 
 _JSON: Final = "application/json"
 _MEDIA_TYPES: Final = {
@@ -187,4 +191,5 @@ def _json_page(value: object) -> Page:
 
 def _json(value: object) -> bytes:
     """Return a value on one line: JSON escapes the ends of lines in texts."""
-    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return _DIRECTIONS.sub(r"\1\\\\u\2", text).encode()

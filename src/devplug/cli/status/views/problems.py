@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from devplug.cli.status.views.text import Cell, Tone, age, holders, printable
+from devplug.cli.status.views.text import Cell, Tone, age, holders
 from devplug.errors import one_line
 from devplug.monitor.node_view import UNKNOWN
 from devplug.monitor.words import driver_sentence, is_stale
@@ -59,7 +59,7 @@ def _problems(node: NodeStatus) -> Iterator[str]:
         for device in resource.devices:
             if device.is_held and _is_bad(device):
                 by = holders([device]).text
-                yield f"{resource.name} {printable(device.id)} is {device.health} and held: {by}"
+                yield f"{resource.name} {device.id} is {device.health} and held: {by}"
     for process in node.processes:
         if process.config is not None and process.config.problems:
             yield one_line(process.config.lines()[0])
@@ -145,6 +145,6 @@ def _process(process: ProcessStatus, now: float, *, is_one_of_many: bool) -> Ite
         Tone.BAD if process.faults or errors else Tone.PLAIN,
     )
     for line in config.lines():
-        yield Cell(f"    {printable(line)}", Tone.BAD)
+        yield Cell(f"    {line}", Tone.BAD)
     for line in config.waiting:
-        yield Cell(f"    {printable(line)}")
+        yield Cell(f"    {line}")

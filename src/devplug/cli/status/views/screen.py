@@ -19,7 +19,6 @@ from devplug.cli.status.views.text import (
     clock,
     cut,
     holders,
-    printable,
     widths,
 )
 from devplug.monitor.words import many
@@ -168,7 +167,7 @@ def screen_lines(
         *[()] * (page + 1 - len(table)),
         *_details(shown[row] if shown else None, now),
         (Cell("LAST CHANGES", Tone.HEAD), Cell("" if recent else "  none yet", Tone.DIM)),
-        *((Cell(f"{clock(one.at)} {printable(one.line)}"),) for one in recent),
+        *((Cell(f"{clock(one.at)} {one.line}"),) for one in recent),
     ]
     lines += [()] * (height - 1 - len(lines))
     return [cut(line, width) for line in [*lines[: height - 1], _keys(view, nodes)]]
@@ -198,7 +197,7 @@ def _head(node: NodeStatus, row: int, count: int, now: float) -> list[Line]:
     more = f" (and {len(wrong) - 1} more: devplug status)" if len(wrong) > 1 else ""
     gap = Cell("  ")
     return [
-        (Cell(printable(node.name), Tone.HEAD), gap, daemon_state(node), gap, kubelet_state(node), gap,
+        (Cell(node.name, Tone.HEAD), gap, daemon_state(node), gap, kubelet_state(node), gap,
          Cell(clock(now), Tone.DIM)),
         (Cell(counted), Cell(place, Tone.DIM)),
         (Cell(f"{wrong[0]}{more}", Tone.BAD) if wrong else Cell("nothing is wrong", Tone.GOOD),),
@@ -210,11 +209,9 @@ def _details(group: DeviceGroup | None, now: float) -> list[Line]:
     if group is None:
         return [(), ()]
     paths = ", ".join(dict.fromkeys(path for one in group.devices for path in one.device_nodes))
-    said = "; ".join(printable(one) for one in reasons(group, now)) or "healthy"
+    said = "; ".join(one for one in reasons(group, now)) or "healthy"
     by = [one for one in (holders(group.devices).text, *claims(group.devices, now)) if one != NOTHING]
-    first = (
-        f"{printable(group.resource_name)} {printable(group.title)}: {printable(paths) or 'no device node'}"
-    )
+    first = f"{group.resource_name} {group.title}: {paths or 'no device node'}"
     return [
         (Cell(first, Tone.DIM),),
         (Cell("; ".join([said, *by]), Tone.DIM),),
@@ -234,7 +231,7 @@ def _table(
     names = _short_names([one.name for one in node.resources])
     columns = [*["RESOURCE"] * has_resources, *DEVICE_COLUMNS]
     rows = [
-        Row((*[Cell(printable(names[group.resource_name]))] * has_resources, *device_row(group, now)))
+        Row((*[Cell(names[group.resource_name])] * has_resources, *device_row(group, now)))
         for group in (shown[place] for place in sight)
     ]
     sizes = widths(columns, rows)

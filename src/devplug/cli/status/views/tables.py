@@ -32,12 +32,11 @@ from devplug.cli.status.views.text import (
     kubelet,
     laid_out,
     numa,
-    printable,
     timestamp,
     why_unhealthy,
 )
 from devplug.devices import HEALTHY, UNHEALTHY
-from devplug.errors import one_line
+from devplug.errors import one_line, printable
 from devplug.monitor.node_view import physical_devices
 
 if TYPE_CHECKING:
@@ -217,7 +216,7 @@ def _counts(resource: ResourceStatus) -> tuple[str, str]:
 
 
 def _cells(*texts: str | Cell) -> tuple[Cell, ...]:
-    return tuple(one if isinstance(one, Cell) else Cell(printable(one)) for one in texts)
+    return tuple(one if isinstance(one, Cell) else Cell(one) for one in texts)
 
 
 # ── devices ───────────────────────────────────────────────────────────────────────────────────────
@@ -235,7 +234,7 @@ def _devices(resources: Sequence[ResourceStatus], now: float) -> Iterator[Row]:
                     *(Cell(text, _tone(group)) for text in reasons(group, now)),
                     *(Cell(text, Tone.DIM) for text in claims(group.devices, now)),
                 ),
-                above=(Cell(f"{printable(resource.name)}:", Tone.HEAD),) if is_headed else (),
+                above=(Cell(f"{resource.name}:", Tone.HEAD),) if is_headed else (),
             )
 
 
@@ -246,7 +245,7 @@ def device_row(group: DeviceGroup, now: float) -> tuple[Cell, ...]:
         group.title,
         files(first.device_nodes),
         numa(first.numa_nodes),
-        Cell(printable(group.health), _tone(group)),
+        Cell(group.health, _tone(group)),
         age(now, group.since),
         holders(group.devices),
     )
@@ -275,7 +274,7 @@ def _device_wide(resource: ResourceStatus, device: DeviceStatus, now: float) -> 
             device.id,
             ",".join(device.device_nodes) or NOTHING,
             numa(device.numa_nodes),
-            Cell(printable(device.health), _tone(group)),
+            Cell(device.health, _tone(group)),
             age(now, device.since),
             timestamp(device.since) or NOTHING,
             why_unhealthy(device, now) or NOTHING,
@@ -300,7 +299,8 @@ def csv_text(nodes: Sequence[NodeStatus], *, unhealthy: bool = False) -> str:
     writer.writerow(CSV_COLUMNS)
     for node in nodes:
         for resource in _only_unhealthy(node.resources) if unhealthy else node.resources:
-            writer.writerows(_record(node, resource, device) for device in resource.devices)
+            for device in resource.devices:
+                writer.writerow(map(printable, _record(node, resource, device)))
     return text.getvalue()
 
 

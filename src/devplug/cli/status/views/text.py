@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from rich.cells import cell_len, set_cell_size
 
-from devplug.errors import one_line
+from devplug.errors import one_line, printable
 from devplug.k8s.times import stamp_at
 from devplug.monitor.words import age as age_since
 
@@ -43,7 +43,6 @@ __all__ = [
     "left",
     "numa",
     "plain",
-    "printable",
     "timestamp",
     "why_unhealthy",
     "widths",
@@ -99,12 +98,13 @@ class Cell:
     """A text of a table."""
 
     text: str
+    """Made printable here, once for all views: other plugins' names are theirs, and nobody checks them. Only
+    in a last column it may have several lines."""
     tone: Tone = Tone.PLAIN
 
-
-def printable(text: str) -> str:
-    """Return a text that cannot move the cursor: other plugins' names are theirs, and nobody checks them."""
-    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+    def __post_init__(self) -> None:
+        if not self.text.isprintable():
+            object.__setattr__(self, "text", printable(self.text, keep="\n"))
 
 
 def age(now: float, since: float | None) -> str:
@@ -138,7 +138,7 @@ def files(paths: Sequence[str], *, limit: int = FILES_LIMIT) -> str:
     """Return device nodes by their names; for one that is a mere number, the path below `/dev`."""
     names = [_file(path) for path in paths[:limit]]
     more = [f"{len(paths) - limit} more"] if len(paths) > limit else []
-    return printable(", ".join([*names, *more])) or NOTHING
+    return ", ".join([*names, *more]) or NOTHING
 
 
 def _file(path: str) -> str:
@@ -153,7 +153,7 @@ def numa(nodes: Iterable[int]) -> str:
 
 def holder(one: Holder) -> str:
     """Return a holder as `NAMESPACE/POD (CONTAINER)`."""
-    return printable(f"{one.namespace}/{one.pod} ({one.container})")
+    return f"{one.namespace}/{one.pod} ({one.container})"
 
 
 def holders(devices: Sequence[DeviceStatus], *, limit: int = HOLDERS_LIMIT) -> Cell:
@@ -182,15 +182,15 @@ def claims(devices: Sequence[DeviceStatus], now: float, *, limit: int = CLAIMS_L
 
 
 def _claim(claim: DeviceClaim) -> str:
-    return printable(f"{claim.namespace}/{claim.name}")
+    return f"{claim.namespace}/{claim.name}"
 
 
 def _use(claim: DeviceClaim, device: DeviceStatus, now: float) -> str:
     words = [f"claim {_claim(claim)}"]
     if claim.request:
-        words.append(f"request {printable(claim.request)}")
+        words.append(f"request {claim.request}")
     if claim.device != device.id:
-        words.append(f"device {printable(claim.device)}")
+        words.append(f"device {claim.device}")
     if claim.since is not None:
         words.append(f"for {age(now, claim.since)}")
     if claim.has_admin_access:
@@ -301,7 +301,7 @@ def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
 def _line(cells: Sequence[Cell], needed: Sequence[int]) -> Line:
     *most, last = cells
     padded = [
-        Cell(set_cell_size(cell.text, width) + " " * GAP, cell.tone)
+        Cell(set_cell_size(printable(cell.text), width) + " " * GAP, cell.tone)
         for cell, width in zip(most, needed, strict=False)
     ]
     return (*padded, last)
