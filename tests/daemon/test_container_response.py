@@ -245,6 +245,39 @@ def test_a_devices_value_cannot_leave_the_folder_of_a_path() -> None:
     assert response(one, odd).device_nodes[0].container_path == "/dev/serial/.._.._etc"
 
 
+@pytest.mark.parametrize(
+    ("path", "value", "place"),
+    [
+        ("/dev/{attr.label}", "urandom", "/dev/urandom"),
+        ("/dev/{attr.label}", "null", "/dev/null"),
+        ("/dev/{attr.label}/port", "pts", "/dev/pts/port"),
+        ("/dev/{attr.label}/", "shm", "/dev/shm/tty0"),
+        ("/{attr.label}", "usr", "/usr"),
+        ("/{attr.label}/tty", "proc", "/proc/tty"),
+        ("/etc/{attr.label}", "passwd", "/etc/passwd"),
+    ],
+)
+def test_a_devices_value_chooses_no_standard_path_of_the_container(path: str, value: str, place: str) -> None:
+    one = resource(f'discover: {{sysfs: {{subsystem: tty}}}}, expose: {{containerPath: "{path}"}}')
+    (device,) = advertised(one, tty(0, **{"attr.label": value}))
+    assert device.health.reason.startswith(f'its path in the container would be "{place}", which is ')
+    assert not advertised(one, tty(0, **{"attr.label": "fine"}))[0].health.reason
+    mounted = resource(
+        f"discover: {{sysfs: {{subsystem: tty}}}}, "
+        f'expose: {{mounts: [{{hostPath: /opt/x, containerPath: "{path.rstrip("/")}"}}]}}'
+    )
+    (device,) = advertised(mounted, tty(0, **{"attr.label": value}))
+    assert device.health.reason.startswith("a mount of it would be at ") or path.endswith("/")
+
+
+@pytest.mark.parametrize(("name", "value"), [("NODE_{attr.label}", "OPTIONS"), ("BASH_{attr.label}", "ENV")])
+def test_a_devices_value_names_no_variable_that_loads_code(name: str, value: str) -> None:
+    one = resource(f'discover: {{sysfs: {{subsystem: tty}}}}, expose: {{env: {{"{name}": x}}}}')
+    (device,) = advertised(one, tty(0, **{"attr.label": value}))
+    assert "which decides what runs in the container" in device.health.reason
+    assert not advertised(one, tty(0, **{"attr.label": "x"}))[0].health.reason
+
+
 def test_two_devices_that_would_be_one_file_in_the_container_are_refused_by_name() -> None:
     one = serving("expose: {containerPath: /dev/serial/}")
     other = HostDevice("b", (HostDeviceNode("/dev/b/tty0", (4, 9)),), None, {"hostPath": "/dev/b/tty0"})

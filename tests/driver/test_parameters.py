@@ -55,12 +55,38 @@ def test_all_problems_of_all_parameters_are_told_at_once() -> None:
         ("/dev/../x", 'is not in normal form; write "/x"'),
         ("//dev", "is not absolute"),
         ("/dev/\n", "has characters that do not print"),
-        ("/", "is no place"),
+        ("/", "is a folder that each container has"),
+        ("/usr", "is a folder that each container has"),
+        ("/etc/", "is a folder that each container has"),
+        ("/proc/x", "is in a folder that the runtime makes"),
+        ("/dev/pts/", "is in a folder that the runtime makes"),
+        ("/dev/urandom", "is a file that each container has"),
+        ("/etc/passwd", "is a file that each container has"),
     ],
 )
 def test_a_container_path_is_absolute_and_plain(path: str, text: str) -> None:
     assert [text in problem for problem in DeviceConfig(container_path=path).problems()] == [True]
     assert not list(DeviceConfig(container_path="/dev/ports/").problems())
+
+
+@pytest.mark.parametrize("name", ["PATH", "LD_PRELOAD", "LD_AUDIT", "BASH_ENV", "PYTHONPATH", "NODE_OPTIONS"])
+def test_parameters_set_no_variable_that_loads_code(name: str) -> None:
+    for source in ("class", "claim"):
+        with pytest.raises(ClaimRefusedError, match=f'"{name}" decides which programs and libraries run'):
+            merged([of(source, env={name: "x"})], decode)
+
+
+def test_a_value_of_parameters_is_bounded() -> None:
+    assert not list(DeviceConfig(env={"A": "x" * 32768}).problems())
+    assert list(DeviceConfig(env={"A": "x" * 32769}).problems()) == ["env.A: is longer than 32768 bytes"]
+
+
+def test_a_folder_of_a_claim_makes_no_standard_node_of_a_devices_name() -> None:
+    with pytest.raises(ClaimRefusedError, match='"/dev/random" is a file that each container has'):
+        configured(
+            ContainerResponse(device_nodes=[DeviceNode("/dev/x", "/opt/random")]),
+            DeviceConfig(container_path="/dev/"),
+        )
 
 
 @pytest.mark.parametrize("limit", [{"permissions": "r"}, {}])

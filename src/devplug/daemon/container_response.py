@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from devplug.container_rules import container_path_fault, loads_code
 from devplug.daemon.config.globs import covers
 from devplug.daemon.config.templates import Missing, Template, Writing, parse_template, render_all, render_one
 from devplug.devices import DEVICE_ID_LIMIT_BYTES, ContainerResponse, Device, DeviceNode, Mount
-from devplug.errors import InvalidRequestError, PluginError, UnhealthyDeviceError
+from devplug.errors import InvalidRequestError, PluginError, UnhealthyDeviceError, quoted
 from devplug.holds.hardware import MEMORY_MAJOR, REPLICA_MARK, Use, number_key
 
 if TYPE_CHECKING:
@@ -132,6 +133,8 @@ def paths_of(
             if isinstance(text, Missing):
                 return MissingNode(text.reason)
             path = text + one.node.file_name if text.endswith("/") else text
+            if one.container_path.variables and (fault := container_path_fault(path)):
+                return MissingNode(f"its path in the container would be {quoted(path)}, which {fault}")
         if path in paths:
             return MissingNode(
                 f"two of its nodes would be {path} in the container; let containerPath end in /, "
@@ -325,7 +328,20 @@ def share_of(found: HostDevice, index: int, expose: Expose) -> Share:
     for mount in expose.mounts:
         host_path = rendered(mount.host_path, Writing.PATH)
         inside = rendered(mount.container_path, Writing.PATH) if mount.container_path else host_path
+        template = mount.container_path or mount.host_path
+        if template.variables and (fault := container_path_fault(inside)):
+            text = f"a mount of it would be at {quoted(inside)} in the container, which {fault}"
+            raise UnhealthyDeviceError(text, Device(found.name))
         mounts.append(Mount(host_path, inside, read_only=mount.read_only))
+    envs = {
+        rendered(name, Writing.NAME): rendered(template)
+        for name, template in expose.env.items()
+        if name.variables
+    }
+    # A start such as LD_ stands in the file, with the `allow` that it needs.
+    if wrong := [name for name in envs if loads_code(name) and not name.startswith("LD_")]:
+        text = f"a variable would be named {quoted(wrong[0])}, which decides what runs in the container"
+        raise UnhealthyDeviceError(text, Device(found.name))
     return Share(
         found,
         index,
@@ -334,11 +350,7 @@ def share_of(found: HostDevice, index: int, expose: Expose) -> Share:
             for one, path in zip(chosen, paths, strict=True)
         ),
         tuple(mounts),
-        {
-            rendered(name, Writing.NAME): rendered(template)
-            for name, template in expose.env.items()
-            if name.variables
-        },
+        envs,
         tuple(rendered(name) for name in expose.cdi_devices),
         facts,
     )

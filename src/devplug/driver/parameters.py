@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 import msgspec
 from msgspec import Struct, field
 
+from devplug.container_rules import ENV_VALUE_LIMIT_BYTES, container_path_fault, loads_code
 from devplug.devices import ContainerResponse, DeviceNode
 from devplug.driver.claims import ClaimRefusedError
 from devplug.errors import PluginError, quoted
@@ -50,11 +51,7 @@ class DeviceConfig(Struct, frozen=True):
             not self.permissions or not set(self.permissions) <= set("rwm") or not _is_set(self.permissions)
         ):
             yield f"permissions: {quoted(self.permissions)} is not possible; write some of r, w and m"
-        for name, value in self.env.items():
-            if not _ENV_NAME.fullmatch(name):
-                yield f"env: the name {quoted(name)} must be printable ASCII without '='"
-            if "\0" in value:
-                yield f"env.{name}: has a NUL byte"
+        yield from self._env_problems()
         path = self.container_path
         if path is not None:
             normal = posixpath.normpath(path) + ("/" if path.endswith("/") and path != "/" else "")
@@ -64,8 +61,22 @@ class DeviceConfig(Struct, frozen=True):
                 yield f"containerPath: {quoted(path)} has characters that do not print"
             elif path != normal:
                 yield f"containerPath: {quoted(path)} is not in normal form; write {quoted(normal)}"
-            elif path == "/":
-                yield 'containerPath: "/" is no place for a device node'
+            elif path != "/dev/" and (fault := container_path_fault(path.rstrip("/") or "/")):
+                yield f"containerPath: {quoted(path)} {fault}; write another path"
+
+    def _env_problems(self) -> Iterator[str]:
+        for name, value in self.env.items():
+            if not _ENV_NAME.fullmatch(name):
+                yield f"env: the name {quoted(name)} must be printable ASCII without '='"
+            if loads_code(name):
+                yield (
+                    f"env: the variable {quoted(name)} decides which programs and libraries run in the "
+                    "container; only the configuration can set it"
+                )
+            if "\0" in value:
+                yield f"env.{name}: has a NUL byte"
+            if len(value.encode()) > ENV_VALUE_LIMIT_BYTES:
+                yield f"env.{name}: is longer than {ENV_VALUE_LIMIT_BYTES} bytes"
 
 
 class ParameterDecoder(Protocol):
@@ -138,6 +149,9 @@ def configured(response: ContainerResponse, config: DeviceConfig) -> ContainerRe
             f"containerPath: {quoted(path)} is one path, and the device has {len(nodes)} nodes; "
             f"write {quoted(path + '/')}"
         )
+    for node in nodes if path is not None else ():
+        if fault := container_path_fault(_path(node, path)):
+            raise ClaimRefusedError(f"containerPath: {quoted(_path(node, path))} {fault}; write another path")
     if config.permissions is not None and config.takes_away:
         added = {text for node in nodes for text in _added(config.permissions, node.permissions)}
         if added:

@@ -228,6 +228,17 @@ def test_the_name_of_an_environment_variable_has_rules(name: str, fault: str) ->
 def test_loader_variables_need_a_word_of_their_own() -> None:
     assert messages(tty("expose: {env: {LD_PRELOAD: /x.so, PATH: /bin}}, allow: [loaderEnv]")) == []
     assert messages(tty("expose: {env: {OLD_PATH: x, PATHS: y, 'PORT_{index}': z}}")) == []
+    for name in ("PATH", "LD_AUDIT", "BASH_ENV", "PYTHONPATH", "NODE_OPTIONS", "GLIBC_TUNABLES"):
+        (found,) = messages(tty(f"expose: {{env: {{{name}: x}}}}"))
+        assert "decides which programs and libraries run" in found
+
+
+@pytest.mark.parametrize(
+    "path", ["/dev/urandom", "/dev/null", "/dev/pts/x", "/etc/passwd", "/sys/x", "/proc/x"]
+)
+def test_no_path_of_the_containers_own_is_taken(path: str) -> None:
+    (found,) = messages(tty(f"expose: {{containerPath: {path}}}, share: {{maxPerContainer: 1}}"))
+    assert "is the container's own; write another path" in found
 
 
 def test_values_of_variables_and_annotations_have_a_limit() -> None:

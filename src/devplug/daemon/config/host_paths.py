@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from devplug.container_rules import container_path_fault
 from devplug.daemon.config.globs import covers, covers_whole_root, has_wildcard, name_in_both, path_fault
 from devplug.daemon.config.templates import Template, TemplatePlace, template_faults
 from devplug.daemon.config.tree import Finding
@@ -101,7 +102,9 @@ def container_path_faults(
         text = text.removesuffix("/")
     if fault := path_fault(text):
         yield fault
-    elif text == "/" or text.split("/")[1] in {"proc", "sys"}:
+    elif text.split("/")[1] in {"proc", "sys"} or (
+        not template.variables and container_path_fault(text, is_literal=True)
+    ):
         yield f"{quoted(template)} is the container's own; write another path"
 
 

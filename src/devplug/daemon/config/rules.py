@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from devplug.container_rules import ENV_VALUE_LIMIT_BYTES, loads_code
 from devplug.daemon.config.discover_rules import claim_findings, discover_findings, may_be_several
 from devplug.daemon.config.globs import device_glob_fault, regex_fault
 from devplug.daemon.config.host_paths import container_path_faults, mount_findings
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
     from devplug.daemon.config.types import Config, Expose, HealthRule, Resource
 
 __all__ = ["rule_findings", "selector_faults"]
-
-ENV_VALUE_LIMIT_BYTES: Final = 32 * 1024
-"""A quarter of what Linux takes as one argument or variable, so that long lists of devices still fit."""
 
 ANNOTATIONS_LIMIT_BYTES: Final = 256 * 1024
 """What Kubernetes takes for all annotations of an object."""
@@ -177,11 +175,14 @@ def _env_name_fault(name: Template) -> str | None:
 
 
 def _is_for_the_loader(name: Template) -> bool:
-    """Whether the name is `PATH` or `LD_*`, or may become it with a device's value in it."""
+    """Whether the name is `PATH`, `LD_*` or the like, or may become it with a device's value in it.
+
+    What a value makes of a longer start is looked at when it is known: see `container_response`.
+    """
     start = str(name.parts[0])
-    if start.startswith("LD_") or name.source == "PATH":
-        return True
-    return bool(name.variables) and ("LD_".startswith(start) or "PATH".startswith(start))
+    if not name.variables:
+        return loads_code(name.source)
+    return start.startswith("LD_") or "LD_".startswith(start) or "PATH".startswith(start)
 
 
 def _annotation_findings(annotations: Mapping[str, Template], at: Keys, kind: str) -> Iterator[Finding]:
