@@ -56,7 +56,6 @@ OTHER: dict[str, Any] = {
     "deviceAccess.enabled": True,
     "cdi.enabled": True,
     "dra.enabled": True,
-    "dra.driver": "devices.example.com",
     "dra.classes": [
         {"name": "a.example.com", "attribute": "example.com/a", "extendedResourceName": "example.com/a"},
         {"name": "b.example.com", "attribute": "example.com/b", "extendedResourceName": ""},
@@ -105,19 +104,23 @@ OTHER: dict[str, Any] = {
 }
 """A value for each of the chart's, other than its default."""
 
-APART = {"config.existingConfigMap", "config.key"} | {
+APART = {"config.existingConfigMap", "config.key", "dra.driver"} | {
     f"{part}.{key}" for part in ("prometheusRule", "grafanaDashboard") for key in ("enabled", "labels")
 }
-"""Values with tests of their own: those that exclude `config.inline`; objects that only the chart has."""
+"""Values with tests of their own: those that exclude `config.inline`; the driver's name, which `dra.enabled`
+needs; objects that only the chart has."""
 
 HIDES_OTHERS = "networkPolicy.enabled"
 """Its other value is false, and then no other value of the policy is seen."""
 
 
 def others(paths: Iterable[str]) -> dict[str, Any]:
-    """Return the other values at these paths, as maps in maps."""
+    """Return the other values at these paths, as maps in maps; a DRA driver has its name."""
     whole: dict[str, Any] = {}
-    for path in paths:
+    paths = set(paths)
+    if "dra.enabled" in paths:
+        whole = {"dra": {"driver": "devices.example.com"}}
+    for path in sorted(paths):
         value = OTHER[path]
         for key in reversed(path.split(".")):
             value = {key: value}
@@ -199,6 +202,31 @@ def test_a_configuration_is_needed_and_one_is_enough() -> None:
     assert ("ConfigMap", "devplug") not in rendered(values)
     file = pod_spec(rendered(values))["volumes"][0]["configMap"]
     assert file == {"name": "mine", "items": [{"key": "a.yaml", "path": "config.yaml"}]}
+
+
+@pytest.mark.parametrize("driver", ["", "/", "..", "../x", "a/b", "A.example.com", "x' || 'a' == 'a"])
+def test_a_driver_without_a_name_of_its_own_is_refused(driver: str) -> None:
+    """Its name is a folder below `plugins/`, which the pod may write to; without one that was all of them."""
+    error = helm_error({"dra": {"enabled": True, "driver": driver}})
+    wanted = (
+        "at '/dra/driver'" if driver else "no driver's name; dra.enabled needs the configuration's `driver`"
+    )
+    assert wanted in error
+
+
+def test_a_driver_with_another_name_than_the_configurations_is_refused() -> None:
+    values = {"dra": {"enabled": True, "driver": "a.example.com"}}
+    inline = json.dumps({"version": 1, "driver": "b.example.com", "resources": []})
+    assert "both are one name" in helm_error({**values, "config": {"inline": inline}})
+
+
+def test_the_policy_for_slices_holds_a_pod_to_its_node_and_driver() -> None:
+    made = rendered({"dra": {"enabled": True, "driver": "a.example.com"}})
+    (policy,) = [one for (kind, _), one in made.items() if kind == "ValidatingAdmissionPolicy"]
+    assert [one["expression"] for one in policy["spec"]["validations"]] == [
+        "variables.ownNode != '' && variables.ownNode == variables.sliceNode",
+        "variables.sliceDriver == 'a.example.com'",
+    ]
 
 
 def test_text_that_is_no_configuration_is_refused() -> None:

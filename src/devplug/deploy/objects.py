@@ -124,12 +124,13 @@ def device_classes(values: Values, names: Names) -> list[Object]:
     ]
 
 
-def slice_policy(_: Values, names: Names) -> Object:
-    """Return the policy that holds each pod of ours to the ResourceSlices of its own Node.
+def slice_policy(values: Values, names: Names) -> Object:
+    """Return the policy that holds each pod of ours to its driver's ResourceSlices of its own Node.
 
     A role cannot say that. The Node is in the pod's token (KEP-4193, authentication.kubernetes.io/node-name).
     """
     user = f"system:serviceaccount:{names.namespace}:{names.service_account}"
+    driver = values["dra"]["driver"]
     written = 'request.operation == "DELETE" ? oldObject : object'
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
@@ -157,13 +158,19 @@ def slice_policy(_: Values, names: Names) -> Object:
                     "[?'authentication.kubernetes.io/node-name'][0].orValue('')",
                 },
                 {"name": "sliceNode", "expression": f"({written}).spec.?nodeName.orValue('')"},
+                {"name": "sliceDriver", "expression": f"({written}).spec.driver"},
             ],
             "validations": [
                 {
                     "expression": "variables.ownNode != '' && variables.ownNode == variables.sliceNode",
                     "messageExpression": "'devplug on node ' + variables.ownNode + ' may not write a "
                     "ResourceSlice of node ' + variables.sliceNode",
-                }
+                },
+                {
+                    "expression": f"variables.sliceDriver == '{driver}'",
+                    "messageExpression": f"'devplug is the driver {driver} and may not write a "
+                    "ResourceSlice of driver ' + variables.sliceDriver",
+                },
             ],
         },
     }

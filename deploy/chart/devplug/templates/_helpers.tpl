@@ -86,12 +86,20 @@ metricRelabelings:
 {{- if and .Values.config.inline .Values.config.existingConfigMap -}}
 {{- fail "config.inline and config.existingConfigMap are both set; set config.inline to \"\" to use the ConfigMap" -}}
 {{- end -}}
+{{- if .Values.dra.enabled -}}
+{{- if not (regexMatch "^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$" .Values.dra.driver) -}}
+{{- fail (printf "dra.driver is %q, which is no driver's name; dra.enabled needs the configuration's `driver`, such as devices.example.com" .Values.dra.driver) -}}
+{{- end -}}
+{{- end -}}
 {{- if not (or .Values.config.inline .Values.config.existingConfigMap) -}}
 {{- fail "no configuration: --set-file config.inline=devplug.yaml, or set config.existingConfigMap" -}}
 {{- end -}}
 {{- $config := fromYaml .Values.config.inline -}}
 {{- if hasKey $config "Error" -}}
 {{- fail (printf "config.inline is no YAML map: %s" $config.Error) -}}
+{{- end -}}
+{{- if and .Values.dra.enabled $config.driver (ne (toString $config.driver) .Values.dra.driver) -}}
+{{- fail (printf "dra.driver is %q, and config.inline has driver: %v; both are one name" .Values.dra.driver $config.driver) -}}
 {{- end -}}
 {{- if kindIs "slice" $config.resources -}}
 {{- range $index, $resource := $config.resources -}}
