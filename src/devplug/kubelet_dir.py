@@ -12,12 +12,17 @@ __all__ = [
     "DRA_STATE_NAME",
     "KUBELET_PLUGIN_DIR",
     "KUBELET_ROOT",
+    "KUBELET_ROOT_VARIABLE",
     "KUBELET_SOCKET",
+    "POD_RESOURCES_NAME",
     "REGISTRY_NAME",
 ]
 
 KUBELET_ROOT: Final = "/var/lib/kubelet"
 """Where the kubelet keeps its files unless its --root-dir says otherwise, as that of k0s does."""
+
+KUBELET_ROOT_VARIABLE: Final = "DEVPLUG_KUBELET_ROOT"
+"""Names another such folder, for commands and for a plugin in code."""
 
 KUBELET_PLUGIN_DIR: Final = f"{KUBELET_ROOT}/device-plugins"
 """Where every kubelet has its socket; compiled in there, its --root-dir does not move it (constants.go). Many
@@ -25,6 +30,9 @@ plugins have it compiled in too."""
 
 KUBELET_SOCKET: Final = "kubelet.sock"
 """The socket in the plugin folder at which plugins register."""
+
+POD_RESOURCES_NAME: Final = "pod-resources"
+"""The folder in the root folder with the socket for monitors."""
 
 CHECKPOINT_NAME: Final = "kubelet_internal_checkpoint"
 """The file in the plugin folder where the kubelet's device manager keeps what is allocated

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 import pytest
 from hypothesis import given
@@ -83,10 +85,31 @@ def test_anything_else_is_left_to_click(arguments: list[str], environment: dict[
     assert plain_options(arguments, environment) is None
 
 
-def test_a_folder_that_is_written_out_wins_over_the_environment() -> None:
-    options = plain_options(["run", "--kubelet-root", "/k"], {"DEVPLUG_PLUGIN_DIR": "/p"})
+def plugin_dir_of(arguments: list[str], environment: dict[str, str]) -> str:
+    options = plain_options(["run", *arguments], environment)
     assert options is not None
-    assert str(options.plugin_dir) == "/k/device-plugins"
+    return str(options.plugin_dir)
+
+
+def test_another_root_folder_of_a_kubelet_moves_no_device_plugins() -> None:
+    """As of k0s: the plugin folder is compiled in (deviceplugin/v1beta1/constants.go)."""
+    root = ["--kubelet-root", "/var/lib/k0s/kubelet"]
+    assert plugin_dir_of(root, {}) == "/var/lib/kubelet/device-plugins"
+    assert plugin_dir_of([], {"DEVPLUG_KUBELET_ROOT": root[1]}) == "/var/lib/kubelet/device-plugins"
+    assert plugin_dir_of(root, {"DEVPLUG_PLUGIN_DIR": "/p"}) == "/p"
+    assert plugin_dir_of([*root, "--plugin-dir", "/q"], {"DEVPLUG_PLUGIN_DIR": "/p"}) == "/q"
+    options = plain_options(["run", *root], {})
+    assert options is not None
+    assert str(options.pod_resources) == "/var/lib/k0s/kubelet/pod-resources/kubelet.sock"
+
+
+def test_a_kubelet_with_its_socket_in_its_own_folder_is_found_there(short_dir: Path) -> None:
+    """As that of a sandbox."""
+    (short_dir / "device-plugins").mkdir()
+    (short_dir / "device-plugins" / "kubelet.sock").touch()
+    assert plugin_dir_of(["--kubelet-root", str(short_dir)], {}) == f"{short_dir}/device-plugins"
+    environment = {"DEVPLUG_PLUGIN_DIR": "/p"}
+    assert plugin_dir_of(["--kubelet-root", str(short_dir)], environment) == f"{short_dir}/device-plugins"
 
 
 def test_click_shows_each_option_of_the_table() -> None:

@@ -213,10 +213,10 @@ def test_the_namespace_has_the_label_that_host_paths_need() -> None:
     assert labels["pod-security.kubernetes.io/enforce"] == "privileged"
 
 
-def test_the_kubelet_s_folder_may_be_elsewhere_and_the_container_has_it_at_its_usual_place() -> None:
+def test_another_root_folder_of_the_kubelet_moves_all_but_device_plugins() -> None:
     pod = pod_spec(ours({"kubeletRoot": "/var/lib/k0s/kubelet"}))
     paths = {one["name"]: one["hostPath"]["path"] for one in pod["volumes"] if "hostPath" in one}
-    assert paths["device-plugins"] == "/var/lib/k0s/kubelet/device-plugins"
+    assert paths["device-plugins"] == "/var/lib/kubelet/device-plugins"
     assert paths["pod-resources"] == "/var/lib/k0s/kubelet/pod-resources"
     mounts = {one["name"]: one["mountPath"] for one in pod["containers"][0]["volumeMounts"]}
     assert mounts["device-plugins"] == "/var/lib/kubelet/device-plugins"

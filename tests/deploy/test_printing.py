@@ -99,7 +99,7 @@ def test_flags_go_where_they_belong(needy: str) -> None:
     assert pod["runtimeClassName"] == "kata"
     assert container(objects)["image"] == "registry.lab:5000/devplug:7"
     assert "--kube-events" in container(objects)["args"]
-    assert "/var/lib/k0s/kubelet/device-plugins" in json.dumps(pod["volumes"])
+    assert "/var/lib/k0s/kubelet/pod-resources" in json.dumps(pod["volumes"])
 
 
 def test_an_image_may_have_a_digest() -> None:

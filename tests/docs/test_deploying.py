@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from fnmatch import fnmatch
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from devplug.daemon.config.loader import load
+from devplug.daemon.service import serve_config
 from devplug.deploy.manifests import values_for
 from devplug.deploy.security_context import needs_of
+from devplug.driver.node_driver import TURNS_NAME
+from devplug.driver.prepared_claims import COPIES_NAME, LOCK_NAME, STATE_NAME
+from devplug.holds import names
+from devplug.kubelet.pods import Container, Pod
+from devplug.kubelet_dir import CDI_DIR, CHECKPOINT_NAME, KUBELET_SOCKET
+from devplug.plugin.resource_lock import LOCK_FOLDER
+from devplug.status import STATUS_SOCKETS
 from tests.deploy.renderings import Objects, container, ours
 from tests.docs.pages import DOCS, spans_of
+from tests.kubelet.fakes import running
 
 PAGE: Final = (DOCS / "deploying.md").read_text(encoding="utf-8")
 ROWS: Final = {
@@ -20,6 +31,9 @@ ROWS: Final = {
     for line in PAGE.partition("| The configuration has |")[2].partition("\n\n")[0].splitlines()[2:]
     for row in [line.strip("| ").split(" | ")]
 }
+LEFT: Final = PAGE.partition("| What stays | Until |")[2].partition("\n\n")[0]
+"""The table of what an uninstalled devplug leaves."""
+
 PLAIN: Final = "{version: 1, resources: [{name: example.com/a, discover: {path: /dev/a}}]}"
 
 
@@ -95,3 +109,46 @@ def test_the_row_of_a_driver_has_all_folders_and_rights_and_no_more() -> None:
         "ValidatingAdmissionPolicyBinding",
     }
     assert all(word in said for word in ("a token", "DeviceClass", "ValidatingAdmissionPolicy"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        names.FILE_NAME,
+        "held-*.json",
+        "dirty-*.json",
+        f"{LOCK_FOLDER}/",
+        STATUS_SOCKETS.rpartition("/")[2],
+        STATE_NAME,
+        LOCK_NAME,
+        TURNS_NAME,
+        f"{COPIES_NAME}/",
+        "devplug-*.sock",
+        "-reg.sock",
+        "dra*.sock",
+        ".devplug-*.tmp",
+        CDI_DIR,
+    ],
+)
+def test_uninstalling_names_each_file_that_stays(name: str) -> None:
+    assert name in LEFT
+
+
+async def test_a_daemon_that_ended_leaves_no_file_that_uninstalling_does_not_name(short_dir: Path) -> None:
+    """Of a device plugin with a held device and `onRelease`, after an orderly end."""
+    (short_dir / "dev").mkdir()
+    (short_dir / "dev" / "a").symlink_to("/dev/null")
+    rest = f"discover: {{path: {short_dir}/dev/a}}, onRelease: {{exec: {{command: [/bin/true]}}}}"
+    text = f"{{version: 1, resources: [{{name: example.com/a, {rest}}}]}}"
+    async with running(short_dir / "device-plugins") as kubelet:
+        async with serve_config(load(text, "test", roots=["/tmp"]), plugin_dir=kubelet.plugin_dir):
+            await kubelet.wait(lambda: kubelet.allocatable().get("example.com/a"))
+            await kubelet.run_pod(Pod("u", "u", containers=(Container("c", {"example.com/a": 1}),)))
+        left = [
+            path.relative_to(kubelet.plugin_dir)
+            for path in kubelet.plugin_dir.rglob("*")
+            if path.name not in {CHECKPOINT_NAME, KUBELET_SOCKET, LOCK_FOLDER}
+        ]
+    assert left
+    named = [span.rpartition("/")[2] or span for span in spans_of(LEFT)]
+    assert [str(path) for path in left if not any(fnmatch(path.name, one) for one in named)] == []

@@ -9,7 +9,13 @@ import click
 from click.core import ParameterSource
 
 from devplug.cli.machine import SANDBOX_DIR_VARIABLE
-from devplug.cli.run_options import CONFIG_OPTION, KUBELET_ROOT_OPTION, PLUGIN_DIR_OPTION, folder_of_plugins
+from devplug.cli.run_options import (
+    CONFIG_OPTION,
+    KUBELET_ROOT_OPTION,
+    PLUGIN_DIR_OPTION,
+    folder_of_plugins,
+    has_own_plugins,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -154,7 +160,11 @@ def place_of(folder: str | None) -> SandboxDir:
 def plugin_folder(context: click.Context, kubelet_root: str, plugin_dir: str | None) -> Path:
     """Return the folder with `kubelet.sock` that is meant: what is written out wins over the environment."""
     root_source, dir_source = map(context.get_parameter_source, ("kubelet_root", "plugin_dir"))
-    if root_source is ParameterSource.COMMANDLINE and dir_source is ParameterSource.ENVIRONMENT:
+    if (
+        root_source is ParameterSource.COMMANDLINE
+        and dir_source is ParameterSource.ENVIRONMENT
+        and has_own_plugins(kubelet_root)
+    ):
         plugin_dir = None
     return folder_of_plugins(kubelet_root, plugin_dir)
 

@@ -7,13 +7,21 @@ forms and says what is wrong with the others.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, cast
 
 from msgspec import Struct
 
 from devplug.cli.machine import pod_resources_socket
-from devplug.kubelet_dir import CDI_DIR, CDI_DIR_VARIABLE, KUBELET_ROOT
+from devplug.kubelet_dir import (
+    CDI_DIR,
+    CDI_DIR_VARIABLE,
+    KUBELET_PLUGIN_DIR,
+    KUBELET_ROOT,
+    KUBELET_ROOT_VARIABLE,
+    KUBELET_SOCKET,
+)
 from devplug.logs import FORMS, LEVELS
 
 if TYPE_CHECKING:
@@ -30,6 +38,7 @@ __all__ = [
     "Option",
     "RunOptions",
     "folder_of_plugins",
+    "has_own_plugins",
     "plain_options",
 ]
 
@@ -56,8 +65,8 @@ class Option(Struct, frozen=True):
 
 KUBELET_ROOT_OPTION: Final = Option(
     ("--kubelet-root",),
-    "DEVPLUG_KUBELET_ROOT",
-    "The kubelet's folder; k0s and microk8s have another one.",
+    KUBELET_ROOT_VARIABLE,
+    "The kubelet's --root-dir, with pod-resources and plugins_registry; k0s and microk8s have another one.",
     metavar="DIR",
     kind="path",
     default=KUBELET_ROOT,
@@ -65,7 +74,7 @@ KUBELET_ROOT_OPTION: Final = Option(
 PLUGIN_DIR_OPTION: Final = Option(
     ("--plugin-dir",),
     "DEVPLUG_PLUGIN_DIR",
-    "The folder with kubelet.sock. Default: device-plugins in the kubelet's folder.",
+    "The folder with kubelet.sock. Default: /var/lib/kubelet/device-plugins, which no --root-dir moves.",
     metavar="DIR",
     kind="path",
 )
@@ -134,8 +143,19 @@ class RunOptions(Struct, frozen=True):
 
 
 def folder_of_plugins(kubelet_root: str, plugin_dir: str | None) -> Path:
-    """Return the folder with `kubelet.sock`: the one that is named, or the one in the kubelet's folder."""
-    return Path(plugin_dir) if plugin_dir else Path(kubelet_root, "device-plugins")
+    """Return the folder with `kubelet.sock`: the one that is named, or the one that is compiled in.
+
+    A kubelet's --root-dir does not move it (deviceplugin/v1beta1/constants.go). Only the emulated one of a
+    sandbox has it in its own folder, with its socket.
+    """
+    if plugin_dir:
+        return Path(plugin_dir)
+    return Path(kubelet_root, "device-plugins") if has_own_plugins(kubelet_root) else Path(KUBELET_PLUGIN_DIR)
+
+
+def has_own_plugins(kubelet_root: str) -> bool:
+    """Whether the socket at which plugins register is in the kubelet's folder, as in a sandbox."""
+    return os.path.exists(f"{kubelet_root}/device-plugins/{KUBELET_SOCKET}")  # noqa: PTH110 -- no right is no socket
 
 
 def plain_options(arguments: Sequence[str], environment: Mapping[str, str]) -> RunOptions | None:
@@ -156,9 +176,9 @@ def plain_options(arguments: Sequence[str], environment: Mapping[str, str]) -> R
         if option.kind == "flag" and value and option.key not in written:
             return None  # click knows many words for yes and no
         values[option.key] = value
-    if "kubelet_root" in written and "plugin_dir" not in written:
-        values["plugin_dir"] = None  # what is written out wins over the environment
     kubelet_root = values["kubelet_root"] or KUBELET_ROOT
+    if "kubelet_root" in written and "plugin_dir" not in written and has_own_plugins(kubelet_root):
+        values["plugin_dir"] = None  # what is written out wins over the environment
     return RunOptions(
         config=values["config"],
         plugin_dir=folder_of_plugins(kubelet_root, values["plugin_dir"]),

@@ -123,17 +123,16 @@ def _nodes_here(
 
     And with them their NUMA nodes; none if they are not known, as of a sandbox's.
     """
-    from pathlib import Path
-
     from devplug.cli.machine import machine_numa_nodes
     from devplug.cli.options import place_of
+    from devplug.cli.run_options import folder_of_plugins
     from devplug.cli.status.nodes import folder_fault, machine_folders, sandbox_folders
 
     place = place_of(folder)
     record = place.running()
     if record is not None and record.server == account.cluster.server:
         return {one.name: one for one in sandbox_folders(str(place.folder), ())}, ()
-    here = machine_folders(kubelet_root, Path(kubelet_root, "device-plugins"))
+    here = machine_folders(kubelet_root, folder_of_plugins(kubelet_root, None))
     return ({}, ()) if folder_fault(here) else ({here.name: here}, machine_numa_nodes())
 
 

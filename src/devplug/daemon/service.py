@@ -29,6 +29,7 @@ from devplug.kubelet_dir import CHECKPOINT_NAME
 from devplug.linux.inotify import shared_watcher
 from devplug.linux.notifier import within
 from devplug.logs import AUDIT
+from devplug.plugin.environment import root_of
 from devplug.plugin.resource_lock import LOCK_FOLDER
 from devplug.plugin.serving import served
 from devplug.plugin.status import pages_at
@@ -243,7 +244,12 @@ async def serve_config(
     Raises what `devplug.serve` raises.
     """
     async with (
-        served(plugin_dir=plugin_dir, decode=decode_device_config, cdi_folder=cdi_folder) as serving,
+        served(
+            plugin_dir=plugin_dir,
+            decode=decode_device_config,
+            cdi_folder=cdi_folder,
+            kubelet_root=root_of(pod_resources),
+        ) as serving,
         asyncio.TaskGroup() as group,
     ):
         memory = serving.folder / LOCK_FOLDER

@@ -9,7 +9,7 @@ import hashlib
 from typing import TYPE_CHECKING, Final
 
 from devplug.deploy.objects import PORT_NAME, asks_api, given, metadata, selector
-from devplug.kubelet_dir import CDI_DIR, KUBELET_ROOT
+from devplug.kubelet_dir import CDI_DIR, KUBELET_PLUGIN_DIR, KUBELET_ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -96,7 +96,7 @@ def _container(values: Values, names: Names) -> Object:
         "volumeMounts": [
             # The folder and not the file: a file that is mounted alone never changes.
             {"name": "config", "mountPath": CONFIG_FOLDER, "readOnly": True},
-            {"name": "device-plugins", "mountPath": f"{_root_inside(values)}/device-plugins"},
+            {"name": "device-plugins", "mountPath": KUBELET_PLUGIN_DIR},
             {"name": "pod-resources", "mountPath": f"{_root_inside(values)}/pod-resources", "readOnly": True},
             *_dra_mounts(values),
             *_dev_mounts(values["dev"]),
@@ -201,7 +201,7 @@ def _volumes(values: Values, names: Names) -> list[Value]:
     file = {"key": names.config_key, "path": "config.yaml"}
     volumes: list[Value] = [
         {"name": "config", "configMap": {"name": names.config_map, "items": [file]}},
-        _host_path("device-plugins", f"{values['kubeletRoot']}/device-plugins"),
+        _host_path("device-plugins", KUBELET_PLUGIN_DIR),  # compiled in; no --root-dir moves it
         _host_path("pod-resources", f"{values['kubeletRoot']}/pod-resources"),
     ]
     if values["dev"]["enabled"]:

@@ -18,6 +18,7 @@ from devplug.linux.inotify import shared_watcher
 from devplug.linux.notifier import Notifier, within
 from devplug.linux.trust import UntrustedError, check_trusted
 from devplug.monitor.node_view import joined
+from devplug.plugin.environment import root_of
 from devplug.plugin.resource_lock import LOCK_FOLDER, has_file_of
 from devplug.status import STATUS_SOCKETS, process_of
 from devplug.web.addresses import UnixAddress
@@ -54,8 +55,9 @@ class Collector:
         self.node_name = node_name
         self.notifier = Notifier()
         self._plugin_dir = plugin_dir
-        # Beside it by its name, also where it is a link: there are the plugins that the kubelet has to find.
-        self._folders = plugin_dir, Path(os.path.normpath(plugin_dir)).parent / REGISTRY_NAME
+        # Else the folder above by its name, also where it is a link.
+        self._root = root_of(pod_resources) or Path(os.path.normpath(plugin_dir)).parent
+        self._folders = plugin_dir, self._root / REGISTRY_NAME
         self._pod_resources = pod_resources
         self._holders = Holders(
             pod_resources,
@@ -87,7 +89,7 @@ class Collector:
         """Whether a process of ours has left files of a resource name, or of a driver: that has no `/`."""
         if "/" in name:
             return has_file_of(self._left, name)
-        return (self._plugin_dir.parent / "plugins" / name / STATE_NAME).exists()
+        return (self._root / "plugins" / name / STATE_NAME).exists()
 
     async def run(self) -> None:
         """Follow all processes and the kubelet until cancelled; one that does not answer is tried again."""

@@ -60,7 +60,7 @@ class Drivers:
                 name,
                 self._environment.node_name or os.environ.get(NODE_NAME_VARIABLE) or platform.node(),
                 self._decode or decoded,
-                kubelet_root=self._environment.folder.parent,
+                kubelet_root=self._environment.root or self._environment.folder.parent,
                 cdi_folder=self._environment.cdi_folder,
                 pod_uid=os.environ.get(POD_UID_VARIABLE, ""),
                 account_of=self._environment.account_of,

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 from msgspec import Struct, field
 
 from devplug.errors import PluginError, quoted
-from devplug.kubelet_dir import CDI_DIR_VARIABLE, KUBELET_PLUGIN_DIR, REGISTRY_NAME
+from devplug.kubelet_dir import (
+    CDI_DIR_VARIABLE,
+    KUBELET_PLUGIN_DIR,
+    KUBELET_ROOT_VARIABLE,
+    POD_RESOURCES_NAME,
+    REGISTRY_NAME,
+)
 from devplug.linux.inotify import shared_watcher
 from devplug.linux.trust import check_trusted
 from devplug.plugin.registration import RegistrationMode, chosen_mode
@@ -33,6 +39,7 @@ __all__ = [
     "Registration",
     "environment_at",
     "pod_resources_at",
+    "root_of",
 ]
 
 logger = logging.getLogger(__name__)
@@ -47,8 +54,8 @@ Registration: TypeAlias = Literal["socket", "watcher", "auto"]
 `watcher`: it finds their sockets in `plugins_registry` beside that folder; it may take seconds to look, and
 minutes after a failure. `auto`: `socket`, unless only `plugins_registry` is there, as in a container that is
 given nothing else. What it chose stays, for the two must never be mixed: the end of one stream ends the
-other. That folder follows the kubelet's --root-dir (kubelet.go), so where that is not the usual one, the
-plugin folder has to be named below it, be it there or not."""
+other. That folder follows the kubelet's --root-dir (kubelet.go), which the plugin folder does not: where it
+is not the usual one, `DEVPLUG_KUBELET_ROOT` names it."""
 
 REGISTRATIONS_AT_ONCE: Final = 16
 
@@ -58,6 +65,8 @@ class PluginEnvironment(Struct):
 
     folder: Path
     mode: RegistrationMode = RegistrationMode.SOCKET
+    root: Path | None = None
+    """The kubelet's --root-dir, below which DRA drivers have their sockets; None for the folder above."""
     registering: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(REGISTRATIONS_AT_ONCE))
     sockets: Sockets = UNIX_SOCKETS
     watching: Callable[[], AbstractAsyncContextManager[Watcher]] = shared_watcher
@@ -83,8 +92,13 @@ class PluginEnvironment(Struct):
         self._said.discard(message)
 
 
-def environment_at(plugin_dir: StrPath | None, registration: str) -> PluginEnvironment:
+def environment_at(
+    plugin_dir: StrPath | None, registration: str, kubelet_root: StrPath | None = None
+) -> PluginEnvironment:
     """Return where sockets go, and how plugins register there.
+
+    `kubelet_root` is the kubelet's --root-dir; without it `DEVPLUG_KUBELET_ROOT` counts, or else the folder
+    above the plugin folder.
 
     Raises `PluginError` for an unknown mode, and `KubeletError` for a folder that other users could change:
     they could take the kubelet's place, or say who holds which device.
@@ -92,13 +106,18 @@ def environment_at(plugin_dir: StrPath | None, registration: str) -> PluginEnvir
     if registration not in get_args(Registration):
         raise PluginError(f'registration: {quoted(registration)} is none of "socket", "watcher" and "auto"')
     folder = Path(plugin_dir or os.environ.get(PLUGIN_DIR_VARIABLE) or KUBELET_PLUGIN_DIR).absolute()
-    # Beside it by its name, also where it is a link or does not exist.
-    registry = Path(os.path.normpath(folder)).parent / REGISTRY_NAME
+    root = Path(
+        kubelet_root
+        or os.environ.get(KUBELET_ROOT_VARIABLE)
+        # Above it by its name, also where it is a link or does not exist.
+        or Path(os.path.normpath(folder)).parent
+    ).absolute()
+    registry = root / REGISTRY_NAME
     mode = chosen_mode(registration, has_plugin_dir=_is_folder(folder), has_registry=_is_folder(registry))
     used = folder if mode is RegistrationMode.SOCKET else registry
     check_trusted(used, "let only root and the user of this process write there, or name another folder")
     cdi = os.environ.get(CDI_DIR_VARIABLE)
-    return PluginEnvironment(used, mode, cdi_folder=Path(cdi) if cdi else None)
+    return PluginEnvironment(used, mode, root=root, cdi_folder=Path(cdi) if cdi else None)
 
 
 def pod_resources_at(plugin_dir: StrPath | None) -> Path:
@@ -115,3 +134,10 @@ def _is_folder(path: Path) -> bool:
         return path.is_dir()
     except PermissionError:
         return True
+
+
+def root_of(pod_resources: Path | None) -> Path | None:
+    """Return the kubelet's --root-dir, which has its socket for monitors; None if that is elsewhere."""
+    if pod_resources is None or pod_resources.parent.name != POD_RESOURCES_NAME:
+        return None
+    return pod_resources.parent.parent

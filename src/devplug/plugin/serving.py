@@ -452,15 +452,16 @@ async def served(
     account_of: Callable[[], Account] | None = None,
     node_name: str | None = None,
     pod_resources: Path | None = None,
+    kubelet_root: Path | None = None,
 ) -> AsyncIterator[Serving]:
     """Serve plugins as `serve` does, without probe pages and a status socket.
 
     `pod_resources` is the kubelet's socket that tells who holds what; without it, nobody here follows that.
 
     `decode` reads the parameters of claims; without it they are read as `devplug.driver.parameters` has it.
-    `account_of` and `node_name` are for DRA drivers; see `PluginEnvironment`.
+    `account_of`, `node_name` and `kubelet_root` are for DRA drivers; see `PluginEnvironment`.
     """
-    environment = environment_at(plugin_dir, registration)
+    environment = environment_at(plugin_dir, registration, kubelet_root)
     environment.account_of, environment.node_name = account_of, node_name
     environment.cdi_folder = cdi_folder or environment.cdi_folder
     faults = [fault for plugin in plugins for fault in plugin_faults(plugin)]

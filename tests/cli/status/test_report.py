@@ -130,10 +130,10 @@ def test_a_bad_edit_of_the_configuration_is_shown_with_its_line(
 def test_a_daemon_without_a_kubelet_is_not_ready(short_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = short_dir / "device-plugins"
     folder.mkdir()
-    with started("run", "-c", configured(short_dir), "--kubelet-root", short_dir):
+    with started("run", "-c", configured(short_dir), "--plugin-dir", folder, "--kubelet-root", short_dir):
         code, said = 2, ""
         while code == 2:
-            code, said, _ = status(capsys, "--kubelet-root", short_dir)
+            code, said, _ = status(capsys, "--plugin-dir", folder, "--kubelet-root", short_dir)
     assert code == 1
     assert "NOT REGISTERED: " in said
     assert "daemon NOT ready: example.com/tty: " in said
@@ -143,18 +143,20 @@ def test_a_daemon_without_a_kubelet_is_not_ready(short_dir: Path, capsys: pytest
 def test_without_a_kubelet_it_is_said_where_one_could_be(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, _, why = status(capsys, "--kubelet-root", tmp_path)
+    places = ("--plugin-dir", tmp_path / "device-plugins", "--kubelet-root", tmp_path)
+    code, _, why = status(capsys, *places)
     assert code == 2
     assert why.startswith(f"devplug: no kubelet here ({tmp_path}/device-plugins does not exist); ")
     assert "--dir" in why
-    assert status(capsys, "--kubelet-root", tmp_path, "-w") == (2, "", why)
+    assert status(capsys, *places, "-w") == (2, "", why)
 
 
 def test_where_nobody_answers_it_is_said_who_was_asked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "device-plugins").mkdir()
-    code, said, why = status(capsys, "--kubelet-root", tmp_path)
+    places = ("--plugin-dir", tmp_path / "device-plugins", "--kubelet-root", tmp_path)
+    code, said, why = status(capsys, *places)
     assert (code, said) == (2, "")
     assert f"no devplug daemon answers in {tmp_path}/device-plugins" in why
     assert f"the kubelet at {tmp_path}/pod-resources/kubelet.sock" in why
@@ -169,7 +171,7 @@ def test_who_may_not_look_is_told_to_run_as_root(short_dir: Path) -> None:
     program = (
         "import os, sys, devplug.cli.status.report; from devplug.cli import main\n"
         f"os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})\n"
-        f"sys.argv = ['devplug', 'status', '--kubelet-root', '{short_dir}']; main()"
+        f"sys.argv = ['devplug', 'status', '--plugin-dir', '{folder}']; main()"
     )
     ran = run([sys.executable, "-c", program])
     assert (ran.returncode, ran.stderr) == (2, f"devplug: no right to look into {folder}: run as root\n")

@@ -15,7 +15,14 @@ from tests.monitor.page.scene import FPGA, Scene, address_in, asked, page_of
 
 
 def test_it_says_where_the_page_is_and_ctrl_c_ends_it_well(short_dir: Path) -> None:
-    options = ("--listen", "127.0.0.1:0", "--kubelet-root", short_dir)
+    options = (
+        "--listen",
+        "127.0.0.1:0",
+        "--plugin-dir",
+        short_dir / "device-plugins",
+        "--kubelet-root",
+        short_dir,
+    )
     with started("ui", *options, NODE_NAME="worker-0") as process:
         line = said_until(process, "shows worker-0; Ctrl-C ends it", on_error=False)
         with urlopen(address_in(line), timeout=30) as answer:
@@ -41,7 +48,14 @@ def test_it_shows_a_node_that_has_no_plugin_yet_and_follows_when_one_comes(
 
 
 def test_only_the_local_machine_reaches_it_unless_one_says_otherwise_and_is_warned(short_dir: Path) -> None:
-    options = ("--listen", "0.0.0.0:0", "--kubelet-root", short_dir)
+    options = (
+        "--listen",
+        "0.0.0.0:0",
+        "--plugin-dir",
+        short_dir / "device-plugins",
+        "--kubelet-root",
+        short_dir,
+    )
     with started("ui", *options) as process:
         line = said_until(process, "Ctrl-C", on_error=False)
         assert line.startswith("http://localhost:")
@@ -51,7 +65,14 @@ def test_only_the_local_machine_reaches_it_unless_one_says_otherwise_and_is_warn
 
 
 def test_a_page_of_elsewhere_cannot_read_it_by_a_name_that_leads_here(short_dir: Path) -> None:
-    options = ("--listen", "127.0.0.1:0", "--kubelet-root", short_dir)
+    options = (
+        "--listen",
+        "127.0.0.1:0",
+        "--plugin-dir",
+        short_dir / "device-plugins",
+        "--kubelet-root",
+        short_dir,
+    )
     with started("ui", *options) as process:
         url = address_in(said_until(process, "Ctrl-C", on_error=False))
         with pytest.raises(HTTPError, match="421"):
@@ -65,7 +86,7 @@ def test_an_address_that_is_none_is_refused() -> None:
 
 
 def test_a_port_that_is_taken_is_said_to_be(short_dir: Path) -> None:
-    options = ("--kubelet-root", short_dir, "--listen")
+    options = ("--plugin-dir", short_dir / "device-plugins", "--kubelet-root", short_dir, "--listen")
     with started("ui", *options, "127.0.0.1:0") as process:
         url = address_in(said_until(process, "Ctrl-C", on_error=False))
         ran = devplug("ui", *options, url.removeprefix("http://").removesuffix("/"))
