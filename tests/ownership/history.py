@@ -5,12 +5,13 @@ be played, and a shorter one is simpler.
 
 What nobody can know stays out: twins, and sticks without a serial number, keep their ports, because nobody
 can tell which of them moved. The kubelet's checkpoint is lost only while no pod runs, and records of devplug
-only while each container can open nothing but the stick that it was given.
+only while each container can open nothing but the stick that it was given, by a resource of the file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from hashlib import sha256
 from typing import TypeVar
 
 from devplug.kubelet_dir import CHECKPOINT_NAME
@@ -206,7 +207,9 @@ class History:
         await self._down(how // 2, 0)
         seen = self.here.seen()
         is_clear = all(one.has(seen) == one.hardware for one in self.here.oracle.live.values())
-        if (files := sorted(self.here.memory())) and is_clear:
+        marks = [sha256(str(one["name"]).encode()).hexdigest()[:12] for one in self.here.resources]
+        names = {"names.json", *(f"held-{mark}.json" for mark in marks)}
+        if (files := sorted(file for file in self.here.memory() if file.name in names)) and is_clear:
             file = _pick(files, what)
             file.write_text("{") if how % 2 else file.unlink()
         await self.here.begin()

@@ -119,7 +119,8 @@ class Oracle:
         self, machine: Machine, offers: Mapping[str, Offer], health: Mapping[str, str] = NOTHING
     ) -> None:
         """Judge a quiet node; `offers` in the order of the file, `health` of containers as pods show it."""
-        for name in sorted((self.used - self.late) & machine.hardware.keys()):
+        matched = {name for offer in offers.values() for name in offer.matches}
+        for name in sorted((self.used - self.late) & machine.hardware.keys() & matched):
             self._violated(2, f"{name} was not cleaned after its last use")
         had = {name for one in self.live.values() for name in one.has(machine)}
         self._count(offers, machine.hardware.keys() | had)

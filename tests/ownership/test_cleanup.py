@@ -102,6 +102,23 @@ async def test_stick_under_another_name_is_cleaned(short_dir: Path) -> None:
         assert here.cleaned() == ["first"]
 
 
+@pytest.mark.parametrize("is_killed", [False, True], ids=["stop", "kill"])
+async def test_clean_up_of_an_unplugged_stick_waits_for_it_over_a_restart(
+    short_dir: Path, is_killed: bool
+) -> None:
+    """Rules 3 and 8: no device is listed for it meanwhile, and no command runs without it."""
+    async with node(short_dir) as here:
+        await used_once(here)
+        here.unplug(FIRST)
+        here.end("p")
+        await here.restart(is_killed=is_killed)
+        assert here.capacity() == {}
+        here.machine.plug(FIRST, "3")
+        await here.quiet()
+        assert here.cleaned() == ["first"]
+        assert here.healthy() == {ANY: 1}
+
+
 @pytest.mark.parametrize("is_restarted", [False, True], ids=["edit", "restart"])
 async def test_stick_that_another_resource_finds_now_is_cleaned(short_dir: Path, is_restarted: bool) -> None:
     """Rule 8: its own resource selects other sticks since the edit."""

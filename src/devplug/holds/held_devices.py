@@ -499,8 +499,12 @@ class HeldDevices(Generic[AnyFound]):
 
     def _is_absent(self, name: str) -> bool:
         """Whether a device is not there: by its name, its node and its path the command may reach others."""
-        found = self._found.get(name)
-        return found is not None and found.has_hardware and name not in self._present
+        if name in self._present:
+            return False
+        if (found := self._found.get(name)) is not None:
+            return found.has_hardware
+        use = self._use_of(name)
+        return use is not None and bool(use.hardware or use.numbers)
 
     async def _follow_losses(self) -> None:
         while True:

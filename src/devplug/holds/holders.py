@@ -11,7 +11,7 @@ import logging
 import random
 import time
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from msgspec.structs import replace
@@ -183,13 +183,42 @@ class Holders:
         return self._ledger.holders_of(resource_name, device_id)
 
     def held(self) -> Iterator[tuple[str, str, Remembered, bool]]:
-        """Yield resource name, ID and hold of each held ID, and whether it is only to be cleaned."""
-        return self._ledger.held()
+        """Yield resource name, ID and hold of each held ID, and whether it is only to be cleaned.
+
+        Also of other processes on this node, as they have recorded it.
+        """
+        yield from self._ledger.held()
+        for resource_name, device_id, remembered in self._folder.held_by_others():
+            yield resource_name, device_id, remembered, False
 
     @property
-    def revision(self) -> int:
-        """A number that changes whenever `held` does."""
-        return self._ledger.revisions
+    def revision(self) -> object:
+        """A value that changes whenever `held` does."""
+        return self._ledger.revisions, self._folder.others_revision
+
+    @asynccontextmanager
+    async def exclusive(self, resource_name: str) -> AsyncIterator[None]:
+        """Let no other process allocate meanwhile, and know what they hold; it is for what takes no time.
+
+        What this resource holds at its end is recorded for them. Raises `AllocationError` if another process
+        does not let go.
+        """
+        try:
+            lock = await self._folder.lock()
+        except TimeoutError as error:
+            raise AllocationError(str(error)) from error
+        try:
+            self._read_others()
+            yield
+            if self._folder.has_others():
+                self._folder.write_now(resource_name)
+        finally:
+            self._folder.unlock(lock)
+
+    def _read_others(self) -> None:
+        if self._folder.read_others():
+            self._looked.notify()
+            self._on_change()
 
     def complete(self, resource_name: str, device_id: str, use: Use) -> None:
         """Record what a container has of a device, where an older version has recorded the ID alone."""
@@ -494,7 +523,8 @@ class Holders:
                         self._wake.clear()
                         if self._has_moved:
                             self._has_moved = False
-                            subscription.arm([str(self._socket.absolute())])
+                            subscription.arm([str(self._socket.absolute()), *self._folder.watched()])
+                            self._read_others()
                         await self._wait_or_look()
         finally:
             self._folder.write()

@@ -6,21 +6,28 @@ There is one file for each resource that is remembered, read once and replaced a
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import hashlib
 import json
 import logging
+import os
+import re
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from devplug.holds.held_device import ledger_memory, ledger_text, only_text
 from devplug.linux.durable_file import remove_remains, write_whole
 from devplug.linux.notifier import within
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from devplug.holds.held_device import Memory
+    from devplug.holds.held_device import Memory, Remembered
     from devplug.holds.ledger import Ledger
 
 logger = logging.getLogger(__name__)
@@ -28,6 +35,16 @@ logger = logging.getLogger(__name__)
 # ── one file ──
 
 _NEVER: Final = -1
+_FILES: Final = "held-????????????.json"
+
+
+def _mark(resource_name: str) -> str:
+    return hashlib.sha256(resource_name.encode()).hexdigest()[:12]
+
+
+def _marks_in(file_name: str) -> list[str]:
+    """Return the mark of a resource in the name of its ledger file, or of its lock."""
+    return re.findall(r"^(?:held|devplug)-([0-9a-f]{12})\.(?:json|lock)$", file_name)
 
 
 class LedgerFile:
@@ -37,8 +54,7 @@ class LedgerFile:
     """
 
     def __init__(self, folder: Path, resource_name: str) -> None:
-        mark = hashlib.sha256(resource_name.encode()).hexdigest()[:12]
-        self._path = folder / f"held-{mark}.json"
+        self.path = folder / f"held-{_mark(resource_name)}.json"
         self._resource_name = resource_name
         self._written = _NEVER
         self.fault = ""
@@ -52,9 +68,9 @@ class LedgerFile:
 
     def read(self) -> Memory | None:
         """Return the last owner's memory; an empty one if there is no file, None if it is damaged."""
-        remove_remains(self._path)
+        remove_remains(self.path)
         try:
-            return ledger_memory(self._path.read_text(encoding="utf-8"), self._resource_name)
+            return ledger_memory(self.path.read_text(encoding="utf-8"), self._resource_name)
         except FileNotFoundError:
             self.is_missing = True
             return {}
@@ -65,7 +81,7 @@ class LedgerFile:
                 "are not noticed",
                 extra={
                     "resource_name": self._resource_name,
-                    "path": str(self._path),
+                    "path": str(self.path),
                     "reason": str(error),
                 },
             )
@@ -94,11 +110,11 @@ class LedgerFile:
                         "will not be noticed",
                         extra={
                             "resource_name": self._resource_name,
-                            "path": str(self._path),
+                            "path": str(self.path),
                             "reason": error.strerror,
                         },
                     )
-                self.fault = f"cannot write {self._path}: {error.strerror}"
+                self.fault = f"cannot write {self.path}: {error.strerror}"
                 return
             self.fault = ""
             self._written = revision
@@ -106,9 +122,39 @@ class LedgerFile:
     def _replace(self, memory: Memory, *, is_durable: bool) -> None:
         """Write a whole file or none, for its owner alone."""
         if not memory and not self.is_kept:
-            self._path.unlink(missing_ok=True)
+            self.path.unlink(missing_ok=True)
             return
-        write_whole(self._path, ledger_text(self._resource_name, memory), is_durable=is_durable)
+        write_whole(self.path, ledger_text(self._resource_name, memory), is_durable=is_durable)
+
+
+class _Other(Struct, frozen=True):
+    """What another process has recorded in one file."""
+
+    resource_name: str
+    memory: Memory
+    version: tuple[int, int, int]
+    """Tells the file from the next one at its place."""
+
+
+def _other(path: Path, before: _Other | None) -> _Other | None:
+    """Return what a file of another process says; `before` is what it said last."""
+    try:
+        status = path.stat()
+        version = status.st_ino, status.st_mtime_ns, status.st_size
+        if before is not None and before.version == version:
+            return before
+        text = path.read_text(encoding="utf-8")
+    except OSError:
+        return None
+    try:
+        name = only_text(json.loads(text)["resource"])
+        return _Other(name, ledger_memory(text, name), version)
+    except (LookupError, RecursionError, TypeError, ValueError) as error:
+        logger.warning(
+            "cannot read a file of held devices; what containers hold of its resource is not known",
+            extra={"path": str(path), "reason": str(error)},
+        )
+        return None if before is None else replace(before, version=version)
 
 
 def _resource_of(path: Path) -> str:
@@ -131,6 +177,10 @@ WRITE_PERIOD_SECONDS: Final = 0.25
 """How soon after a change, and at most how often, files are written: many pods may start at once."""
 
 
+LOCK_WAIT_SECONDS: Final = 0.005
+LOCK_TRIES: Final = 400
+"""How long, and how often, to wait for another process that allocates: it holds the lock while it writes."""
+
 RETRY_SECONDS: Final = 30.0
 """The wait before files that could not be written are tried again: a full disk has no event."""
 
@@ -150,6 +200,10 @@ class LedgerFolder:
         self._ledger = ledger
         self._files: dict[str, LedgerFile | None] = {}
         self._changed = asyncio.Event()
+        self._others: dict[str, _Other] = {}
+        """What other processes have recorded, by file name."""
+        self.others_revision = 0
+        """A number that changes whenever `held_by_others` does."""
 
     def own(self, resource_name: str, now: float) -> None:
         """Read the file of a resource into the ledger, and keep it up to date from now on.
@@ -182,11 +236,83 @@ class LedgerFolder:
         file.write(revision, memory, is_durable=False)
         return file.fault
 
+    # ── what other processes hold ──
+
+    def watched(self) -> list[str]:
+        """Return the pattern of the files whose changes `read_others` reads."""
+        return [] if self._folder is None else [str(self._folder / _FILES)]
+
+    def held_by_others(self) -> Iterator[tuple[str, str, Remembered]]:
+        """Yield resource name, ID and hold of each ID that another process has recorded."""
+        for other in self._others.values():
+            for device_id, remembered in other.memory.items():
+                yield other.resource_name, device_id, remembered
+
+    def read_others(self) -> bool:
+        """Read the files of other processes that have changed; return whether one has.
+
+        A file that cannot be read leaves what was read of it before.
+        """
+        if self._folder is None:
+            return False
+        mine = {file.path.name for file in self._files.values() if file}
+        found: dict[str, _Other] = {}
+        for path in self._folder.glob(_FILES):
+            if path.name not in mine and (other := _other(path, self._others.get(path.name))) is not None:
+                found[path.name] = other
+        if found == self._others:
+            return False
+        self._others = found
+        self.others_revision += 1
+        return True
+
+    def has_others(self) -> bool:
+        """Whether another process serves, or has served, a resource of this node."""
+        if self._folder is None:
+            return False
+        mine = {_mark(name) for name in self._files}
+        with suppress(OSError):
+            return any(mark not in mine for path in self._folder.iterdir() for mark in _marks_in(path.name))
+        return False
+
+    async def lock(self) -> int:
+        """Wait until no other process allocates, and keep them from it; return what `unlock` takes.
+
+        The lock is one of the whole folder, and of its processes only. Raises `TimeoutError`.
+        """
+        if self._folder is None:
+            return -1
+        try:
+            descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:
+            return -1  # nobody has recorded anything
+        tries = 0
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                if tries == LOCK_TRIES:
+                    os.close(descriptor)
+                    raise TimeoutError(f"another process holds the lock of {self._folder}") from None
+            else:
+                return descriptor
+            tries += 1
+            try:
+                await asyncio.sleep(LOCK_WAIT_SECONDS)
+            except BaseException:
+                os.close(descriptor)
+                raise
+
+    def unlock(self, descriptor: int) -> None:
+        """Let other processes allocate again."""
+        if descriptor >= 0:
+            os.close(descriptor)
+
     def left_behind(self) -> list[str]:
         """Return the resources of which another process has left holds, sorted, without those owned here."""
         if self._folder is None:
             return []
-        found = {_resource_of(path) for path in self._folder.glob("held-????????????.json")}
+        found = {_resource_of(path) for path in self._folder.glob(_FILES)}
         return sorted(found - self._files.keys() - {""})
 
     def disown(self, resource_name: str) -> None:

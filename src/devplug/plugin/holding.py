@@ -281,11 +281,16 @@ class Holding:
         listed = self._listed.get(device.id) or ListedDevice(device.id, device)
         return replace(listed, keys=_keys(device))
 
-    def give(self, devices: Sequence[Device]) -> None:
-        """Record that a container has these devices. Call it before the kubelet has the answer."""
-        given = [(self._now(one), self._use(one)) for one in devices]
-        self.held.give(devices, {found.name: use for found, use in given})
-        self._node.ownership.note_given(self._name, given)
+    async def give(self, devices: Sequence[Device]) -> None:
+        """Record that a container has these devices. Call it before the kubelet has the answer.
+
+        Raises `UnhealthyDeviceError` if a container has got the hardware of one of them meanwhile.
+        """
+        async with self._node.holders.exclusive(self._name):
+            self.check_free(devices)
+            given = [(self._now(one), self._use(one)) for one in devices]
+            self.held.give(devices, {found.name: use for found, use in given})
+            self._node.ownership.note_given(self._name, given)
 
     def _use(self, device: Device) -> Use:
         return Use(

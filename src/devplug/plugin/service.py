@@ -432,7 +432,7 @@ class PluginService:
                         for some, besides in zip(asked, more, strict=False)
                     ]
                     if self._holding is not None:
-                        self._holding.give(devices)
+                        await self._holding.give(devices)
                     return responses
         except UnhealthyDeviceError as error:
             raise UnhealthyDeviceError(error.reason, *error.devices, advice=_ADVICE) from error

@@ -1,0 +1,50 @@
+"""Two daemons on one node, in two processes, whose resources want the same sticks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.daemon.hosts import needs_mknod
+from tests.ownership.machine import Stick
+from tests.ownership.node import node, path, usb
+from tests.virtualtime import on_virtual_time
+
+anyio_backend = on_virtual_time
+pytestmark = needs_mknod
+
+ANY, OTHER = "example.com/any", "example.com/other"
+FIRST, STRANGER = Stick("first", "S"), Stick("stranger", "T")
+
+
+@pytest.mark.parametrize("other", [usb(OTHER), path(OTHER, "/dev/ttyUSB*")], ids=["usb", "path"])
+async def test_stick_that_another_process_has_given_out_is_not_given_out(
+    short_dir: Path, other: dict[str, object]
+) -> None:
+    """Rule 1: everybody's holds count for everybody."""
+    async with node(short_dir) as here:
+        here.machine.plug(FIRST, "1")
+        await here.start(usb(ANY))
+        await here.must_run("p", ANY)
+        async with here.another_daemon(other):
+            assert await here.run("q", OTHER) is None
+            here.nothing_was_wrong()
+            here.end("p")
+            await here.quiet()
+            await here.must_run("q", OTHER)
+            await here.quiet()
+            assert await here.run("r", ANY) is None
+            here.nothing_was_wrong()
+
+
+async def test_stick_that_another_process_offers_goes_to_one_pod(short_dir: Path) -> None:
+    """Rule 6: both list it, and two pods come at the same moment."""
+    async with node(short_dir) as here:
+        here.machine.plug(FIRST, "1")
+        await here.start(usb(ANY))
+        async with here.another_daemon(usb(OTHER)):
+            await here.run("p", ANY)
+            await here.run("q", OTHER)
+            here.nothing_was_wrong()
+            assert here.owner(FIRST)
