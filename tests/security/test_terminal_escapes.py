@@ -121,8 +121,8 @@ def on_terminal(*arguments: str, **variables: str) -> str:
         ["validate", "-c", "{file}"],
         ["run", "-c", "{file}"],
         ["manifests", "-c", "{file}"],
-        ["status", "--dir", "/nowhere/{hostile}"],
-        ["sandbox", "run", "--dir", "/nowhere/{hostile}", "--", "true"],
+        ["status", "--dir", "{folder}/{hostile}"],
+        ["sandbox", "run", "--dir", "{folder}/{hostile}", "--", "true"],
         ["advertise", "{hostile}", "x=1"],
         ["verify", "--explain", "{hostile}"],
         ["new", "{hostile}"],
@@ -133,7 +133,8 @@ def on_terminal(*arguments: str, **variables: str) -> str:
 def test_no_command_writes_a_foreign_escape(command: list[str], hostile: str, short_dir: Path) -> None:
     file = short_dir / f"x{hostile.replace('/', '')}.yaml"
     file.write_text(f"version: 1\nresources:\n  - name: {json.dumps(hostile)}\n    discover: {{path: 5}}\n")
-    words = [word.replace("{file}", str(file)).replace("{hostile}", hostile) for word in command]
+    values = {"file": str(file), "folder": str(short_dir), "hostile": hostile}
+    words = [word.format(**values) for word in command]
     written = on_terminal(*words, DEVPLUG_SANDBOX_DIR=str(short_dir / "none"))
     assert dangers(written) == []
 

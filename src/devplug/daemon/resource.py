@@ -404,8 +404,11 @@ class ConfiguredPlugin(DevicePlugin):
             found = {name: self._checked(name, is_tolerated=name in sick) for name in names}
             given = self._responses.of(devices, found, first_index)
             check_shares(self._host, given.shares, self.resource)
-            holders = self.context.holders
-            async with nullcontext() if holders is None else holders.exclusive(self.resource_name):
+            async with (
+                nullcontext()
+                if (holders := self.context.holders) is None
+                else holders.alone(self.resource_name)
+            ):
                 self._check_free(found)
                 self._give(devices, given)
             if not self._is_current:  # an edit came meanwhile: what is held now matters to its list

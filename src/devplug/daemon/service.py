@@ -30,7 +30,7 @@ from devplug.linux.inotify import shared_watcher
 from devplug.linux.notifier import within
 from devplug.logs import AUDIT
 from devplug.plugin.environment import root_of
-from devplug.plugin.resource_lock import LOCK_FOLDER
+from devplug.plugin.resource_lock import LOCK_FOLDER, ResourceLock
 from devplug.plugin.serving import served
 from devplug.plugin.status import pages_at
 from devplug.plugin.takeover_detector import FIRST_RENEWAL_SECONDS
@@ -268,6 +268,8 @@ async def serve_config(
                 rewrite_checkpoint=serving.repeat_list,
                 clock=clock,
                 on_change=note_change,
+                is_served=lambda name: not ResourceLock(serving.folder, name).is_free(),
+                other_claims=serving.other_claims,
             )
         context = DaemonContext(
             host=host or Host(),

@@ -36,7 +36,7 @@ async def audit_holders(holders: Holders, names: Callable[[], Collection[str]]) 
 
 async def _ask_while_held(holders: Holders, names: Callable[[], Collection[str]]) -> None:
     def is_any_held() -> bool:
-        return any(holders.held_ids(name) for name in names())
+        return any(holders.held_ids(name) for name in (*names(), *holders.left))
 
     while True:
         await holders.wait(is_any_held)

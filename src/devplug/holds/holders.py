@@ -12,7 +12,7 @@ import random
 import time
 from collections import Counter
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec.structs import replace
 
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from devplug.holds.client import Answer
     from devplug.holds.hardware import Use
     from devplug.holds.held_device import Difference, Released
+    from devplug.holds.other_files import OtherFiles
     from devplug.status import Holder
     from devplug.wire.values import AllocatableResources, PodResources, SocketIdentity
 
@@ -67,6 +68,12 @@ AGAIN_SECONDS: Final = 0.5
 QUICK_PERIOD_SECONDS: Final = 1.0
 """The least time between such a question and the one before."""
 
+OTHERS_SECONDS: Final = 0.25
+"""The least time between two looks at what other processes have recorded."""
+
+OTHERS_AGAIN_SECONDS: Final = 10.0
+"""The wait for an event of them: a process that is killed makes none, nor a line that is added to a file."""
+
 REWRITE_SECONDS: Final = 30.0
 """How often at most the kubelet is made to write its checkpoint while the pods stay the same: an ID that only
 an init container has is in the file and in no answer for as long as its pod lives."""
@@ -85,7 +92,8 @@ class Holders:
     gives it out again. `rewrite_checkpoint` has the kubelet write that file, by sending it a list of devices.
     `with_allocatable` has the kubelet asked for the node's devices, too. `clock` returns seconds and never
     goes back. `on_change` is called when a device's holders change, or the kubelet begins or
-    ceases to answer, and after each question without answer.
+    ceases to answer, and after each question without answer. `is_served` returns whether a process serves a
+    resource; what no process serves is judged here. `other_claims` has what claims of other processes use.
     """
 
     def __init__(
@@ -100,8 +108,14 @@ class Holders:
         timeout_seconds: float = ASK_TIMEOUT_SECONDS,
         clock: Callable[[], float] = time.monotonic,
         on_change: Callable[[], None] = lambda: None,
+        is_served: Callable[[str], bool] = lambda _: True,
+        other_claims: OtherFiles[Any] | None = None,
     ) -> None:
+        self._other_claims = other_claims
         self._socket = socket
+        self._is_served = is_served
+        self.left: frozenset[str] = frozenset()
+        """The resources of which a process that has ended has left holds, and that no process serves now."""
         self._checkpoint_path = checkpoint
         self._rewrite_checkpoint = rewrite_checkpoint
         self._rewritten: tuple[Sequence[PodResources], float] | None = None
@@ -183,42 +197,77 @@ class Holders:
         return self._ledger.holders_of(resource_name, device_id)
 
     def held(self) -> Iterator[tuple[str, str, Remembered, bool]]:
-        """Yield resource name, ID and hold of each held ID, and whether it is only to be cleaned.
-
-        Also of other processes on this node, as they have recorded it.
-        """
-        yield from self._ledger.held()
-        for resource_name, device_id, remembered in self._folder.held_by_others():
-            yield resource_name, device_id, remembered, False
+        """Yield resource name, ID and hold of each held ID, and whether it is only to be cleaned."""
+        others = dict(self._folder.others.contents.values())
+        served = others.keys() - self.left
+        for one in self._ledger.held():
+            if one[0] not in served:
+                yield one
+        for name in served:
+            for device_id, remembered in others[name].items():
+                yield name, device_id, remembered, False
 
     @property
     def revision(self) -> object:
         """A value that changes whenever `held` does."""
-        return self._ledger.revisions, self._folder.others_revision
+        return self._ledger.revisions, self._folder.others.revision, self.left
+
+    # ── other processes ──
+
+    def look_at_others(self) -> bool:
+        """Read what other processes have recorded since; return whether anything has changed."""
+        changed = [one.refresh() for one in self._others]
+        return any(changed)
+
+    @property
+    def _others(self) -> list[OtherFiles[Any]]:
+        return [self._folder.others, *([] if self._other_claims is None else [self._other_claims])]
 
     @asynccontextmanager
-    async def exclusive(self, resource_name: str) -> AsyncIterator[None]:
-        """Let no other process allocate meanwhile, and know what they hold; it is for what takes no time.
+    async def alone(self, resource_name: str) -> AsyncIterator[None]:
+        """Be the only process that gives out hardware in this block, which takes no time.
 
-        What this resource holds at its end is recorded for them. Raises `AllocationError` if another process
-        does not let go.
+        What other processes have recorded is known in it, and what this one gives is recorded at its end.
+        Raises `AllocationError` if another process does not let go.
         """
         try:
-            lock = await self._folder.lock()
+            async with self._folder.locked():
+                if self.look_at_others():
+                    self._looked.notify()
+                    self._on_change()
+                yield
+                if self._folder.has_others():
+                    self._folder.write_now(resource_name)
         except TimeoutError as error:
             raise AllocationError(str(error)) from error
-        try:
-            self._read_others()
-            yield
-            if self._folder.has_others():
-                self._folder.write_now(resource_name)
-        finally:
-            self._folder.unlock(lock)
 
-    def _read_others(self) -> None:
-        if self._folder.read_others():
+    def _review_others(self) -> None:
+        """Judge from now on what a process that has ended has left, as long as no process serves it."""
+        is_changed = self.look_at_others()
+        others = self._folder.others.contents.values()
+        left = frozenset(name for name, _ in others if not self._is_served(name))
+        for name, memory in others:
+            if name in left - self.left:
+                self._ledger.recall(name, memory, self._clock())
+        if is_changed or left != self.left:
+            self.left = left
             self._looked.notify()
             self._on_change()
+
+    async def _follow_others(self) -> None:
+        """Follow what other processes record, until cancelled: the end of one may make no event."""
+        if self._folder.path is None:
+            return
+        changed = asyncio.Event()
+        async with shared_watcher() as watcher:
+            with watcher.subscribe(changed.set) as subscription:
+                while True:
+                    changed.clear()
+                    subscription.arm([one.watched for one in self._others])
+                    self._review_others()
+                    await asyncio.sleep(OTHERS_SECONDS)
+                    is_any = any(one.contents for one in self._others)
+                    await within(OTHERS_AGAIN_SECONDS if is_any else None, changed.wait())
 
     def complete(self, resource_name: str, device_id: str, use: Use) -> None:
         """Record what a container has of a device, where an older version has recorded the ID alone."""
@@ -517,14 +566,14 @@ class Holders:
         try:
             async with asyncio.TaskGroup() as group, shared_watcher() as watcher:
                 group.create_task(self._folder.run())
+                group.create_task(self._follow_others())
                 with watcher.subscribe(self._note_moved) as subscription:
                     self._note_moved()
                     while True:
                         self._wake.clear()
                         if self._has_moved:
                             self._has_moved = False
-                            subscription.arm([str(self._socket.absolute()), *self._folder.watched()])
-                            self._read_others()
+                            subscription.arm([str(self._socket.absolute())])
                         await self._wait_or_look()
         finally:
             self._folder.write()

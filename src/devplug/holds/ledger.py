@@ -384,9 +384,12 @@ class Ledger:
             before = resource.holds.get(device_id)
             if before is None:
                 resource.put(device_id, _Hold(held, None if held.kubelet else now))
-            elif held.kubelet is None and before.allocated_at is None:
-                use = before.remembered.use or held.use
+                continue
+            use = before.remembered.use or held.use
+            if held.kubelet is None and before.allocated_at is None:
                 resource.put(device_id, _Hold(Remembered(before.remembered.holders, use=use), now))
+            elif use != before.remembered.use:
+                resource.put(device_id, replace(before, remembered=replace(before.remembered, use=use)))
 
     def memory(self, resource_name: str) -> Memory:
         """Return the memory of this resource for the next process.

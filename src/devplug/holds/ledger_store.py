@@ -13,21 +13,19 @@ import logging
 import os
 import re
 import threading
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct
-from msgspec.structs import replace
-
 from devplug.holds.held_device import ledger_memory, ledger_text, only_text
+from devplug.holds.other_files import OtherFiles
 from devplug.linux.durable_file import remove_remains, write_whole
 from devplug.linux.notifier import within
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from devplug.holds.held_device import Memory, Remembered
+    from devplug.holds.held_device import Memory
     from devplug.holds.ledger import Ledger
 
 logger = logging.getLogger(__name__)
@@ -35,16 +33,6 @@ logger = logging.getLogger(__name__)
 # ── one file ──
 
 _NEVER: Final = -1
-_FILES: Final = "held-????????????.json"
-
-
-def _mark(resource_name: str) -> str:
-    return hashlib.sha256(resource_name.encode()).hexdigest()[:12]
-
-
-def _marks_in(file_name: str) -> list[str]:
-    """Return the mark of a resource in the name of its ledger file, or of its lock."""
-    return re.findall(r"^(?:held|devplug)-([0-9a-f]{12})\.(?:json|lock)$", file_name)
 
 
 class LedgerFile:
@@ -54,7 +42,7 @@ class LedgerFile:
     """
 
     def __init__(self, folder: Path, resource_name: str) -> None:
-        self.path = folder / f"held-{_mark(resource_name)}.json"
+        self._path = self.path = folder / f"held-{resource_mark(resource_name)}.json"
         self._resource_name = resource_name
         self._written = _NEVER
         self.fault = ""
@@ -68,9 +56,9 @@ class LedgerFile:
 
     def read(self) -> Memory | None:
         """Return the last owner's memory; an empty one if there is no file, None if it is damaged."""
-        remove_remains(self.path)
+        remove_remains(self._path)
         try:
-            return ledger_memory(self.path.read_text(encoding="utf-8"), self._resource_name)
+            return ledger_memory(self._path.read_text(encoding="utf-8"), self._resource_name)
         except FileNotFoundError:
             self.is_missing = True
             return {}
@@ -81,7 +69,7 @@ class LedgerFile:
                 "are not noticed",
                 extra={
                     "resource_name": self._resource_name,
-                    "path": str(self.path),
+                    "path": str(self._path),
                     "reason": str(error),
                 },
             )
@@ -110,11 +98,11 @@ class LedgerFile:
                         "will not be noticed",
                         extra={
                             "resource_name": self._resource_name,
-                            "path": str(self.path),
+                            "path": str(self._path),
                             "reason": error.strerror,
                         },
                     )
-                self.fault = f"cannot write {self.path}: {error.strerror}"
+                self.fault = f"cannot write {self._path}: {error.strerror}"
                 return
             self.fault = ""
             self._written = revision
@@ -122,53 +110,25 @@ class LedgerFile:
     def _replace(self, memory: Memory, *, is_durable: bool) -> None:
         """Write a whole file or none, for its owner alone."""
         if not memory and not self.is_kept:
-            self.path.unlink(missing_ok=True)
+            self._path.unlink(missing_ok=True)
             return
-        write_whole(self.path, ledger_text(self._resource_name, memory), is_durable=is_durable)
+        write_whole(self._path, ledger_text(self._resource_name, memory), is_durable=is_durable)
 
 
-class _Other(Struct, frozen=True):
-    """What another process has recorded in one file."""
-
-    resource_name: str
-    memory: Memory
-    version: tuple[int, int, int]
-    """Tells the file from the next one at its place."""
-
-
-def _other(path: Path, before: _Other | None) -> _Other | None:
-    """Return what a file of another process says; `before` is what it said last."""
+def _read(path: Path) -> tuple[str, Memory] | None:
+    """Return resource name and memory of a ledger file; None, after a logged warning, if it is damaged."""
     try:
-        status = path.stat()
-        version = status.st_ino, status.st_mtime_ns, status.st_size
-        if before is not None and before.version == version:
-            return before
         text = path.read_text(encoding="utf-8")
-    except OSError:
-        return None
-    try:
-        name = only_text(json.loads(text)["resource"])
-        return _Other(name, ledger_memory(text, name), version)
-    except (LookupError, RecursionError, TypeError, ValueError) as error:
-        logger.warning(
-            "cannot read a file of held devices; what containers hold of its resource is not known",
-            extra={"path": str(path), "reason": str(error)},
-        )
-        return None if before is None else replace(before, version=version)
-
-
-def _resource_of(path: Path) -> str:
-    """Return the resource name in a ledger file; empty, after a logged warning, if it has none."""
-    try:
-        return only_text(json.loads(path.read_text(encoding="utf-8"))["resource"])
+        resource_name = only_text(json.loads(text)["resource"])
+        return resource_name, ledger_memory(text, resource_name)
     except FileNotFoundError:
-        return ""
+        return None
     except (OSError, LookupError, RecursionError, TypeError, ValueError) as error:
         logger.warning(
             "cannot read a file of held devices; what containers hold of its resource is not known",
             extra={"path": str(path), "reason": str(error)},
         )
-        return ""
+        return None
 
 
 # ── the folder ──
@@ -177,12 +137,29 @@ WRITE_PERIOD_SECONDS: Final = 0.25
 """How soon after a change, and at most how often, files are written: many pods may start at once."""
 
 
+RETRY_SECONDS: Final = 30.0
+"""The wait before files that could not be written are tried again: a full disk has no event."""
+
+
 LOCK_WAIT_SECONDS: Final = 0.005
 LOCK_TRIES: Final = 400
 """How long, and how often, to wait for another process that allocates: it holds the lock while it writes."""
 
-RETRY_SECONDS: Final = 30.0
-"""The wait before files that could not be written are tried again: a full disk has no event."""
+_MARKED: Final = re.compile(r"(?:held-|devplug-)([0-9a-f]{12})\.(?:json|lock)")
+
+
+def _is_locked(fd: int) -> bool:
+    """Try to take the lock of a file, and return whether it is ours."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def resource_mark(resource_name: str) -> str:
+    """Return what stands for a resource in the names of files."""
+    return hashlib.sha256(resource_name.encode()).hexdigest()[:12]
 
 
 class LedgerFolder:
@@ -195,15 +172,17 @@ class LedgerFolder:
     def __init__(
         self, folder: Path | None, ledger: Ledger, on_faults: Callable[[], None] = lambda: None
     ) -> None:
-        self._folder = folder
+        self._folder = self.path = folder
         self._on_faults = on_faults
         self._ledger = ledger
         self._files: dict[str, LedgerFile | None] = {}
+        self._marks: set[str] = set()
+        """Those of the owned resources."""
+        self._scanned_at = 0
+        self._has_others = False
+        self.others: OtherFiles[tuple[str, Memory]] = OtherFiles(f"{folder}/*", self._other_paths, _read)
+        """By path: the resources of other processes, with what each of them remembers."""
         self._changed = asyncio.Event()
-        self._others: dict[str, _Other] = {}
-        """What other processes have recorded, by file name."""
-        self.others_revision = 0
-        """A number that changes whenever `held_by_others` does."""
 
     def own(self, resource_name: str, now: float) -> None:
         """Read the file of a resource into the ledger, and keep it up to date from now on.
@@ -215,6 +194,8 @@ class LedgerFolder:
         if self._folder is None:
             self._files[resource_name] = None
             return
+        self._marks.add(resource_mark(resource_name))
+        self._scanned_at = 0
         file = self._files[resource_name] = LedgerFile(self._folder, resource_name)
         read = file.read()
         if read is not None:
@@ -236,89 +217,59 @@ class LedgerFolder:
         file.write(revision, memory, is_durable=False)
         return file.fault
 
-    # ── what other processes hold ──
-
-    def watched(self) -> list[str]:
-        """Return the pattern of the files whose changes `read_others` reads."""
-        return [] if self._folder is None else [str(self._folder / _FILES)]
-
-    def held_by_others(self) -> Iterator[tuple[str, str, Remembered]]:
-        """Yield resource name, ID and hold of each ID that another process has recorded."""
-        for other in self._others.values():
-            for device_id, remembered in other.memory.items():
-                yield other.resource_name, device_id, remembered
-
-    def read_others(self) -> bool:
-        """Read the files of other processes that have changed; return whether one has.
-
-        A file that cannot be read leaves what was read of it before.
-        """
-        if self._folder is None:
-            return False
-        mine = {file.path.name for file in self._files.values() if file}
-        found: dict[str, _Other] = {}
-        for path in self._folder.glob(_FILES):
-            if path.name not in mine and (other := _other(path, self._others.get(path.name))) is not None:
-                found[path.name] = other
-        if found == self._others:
-            return False
-        self._others = found
-        self.others_revision += 1
-        return True
-
-    def has_others(self) -> bool:
-        """Whether another process serves, or has served, a resource of this node."""
-        if self._folder is None:
-            return False
-        mine = {_mark(name) for name in self._files}
-        with suppress(OSError):
-            return any(mark not in mine for path in self._folder.iterdir() for mark in _marks_in(path.name))
-        return False
-
-    async def lock(self) -> int:
-        """Wait until no other process allocates, and keep them from it; return what `unlock` takes.
-
-        The lock is one of the whole folder, and of its processes only. Raises `TimeoutError`.
-        """
-        if self._folder is None:
-            return -1
-        try:
-            descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except OSError:
-            return -1  # nobody has recorded anything
-        tries = 0
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                if tries == LOCK_TRIES:
-                    os.close(descriptor)
-                    raise TimeoutError(f"another process holds the lock of {self._folder}") from None
-            else:
-                return descriptor
-            tries += 1
-            try:
-                await asyncio.sleep(LOCK_WAIT_SECONDS)
-            except BaseException:
-                os.close(descriptor)
-                raise
-
-    def unlock(self, descriptor: int) -> None:
-        """Let other processes allocate again."""
-        if descriptor >= 0:
-            os.close(descriptor)
-
     def left_behind(self) -> list[str]:
         """Return the resources of which another process has left holds, sorted, without those owned here."""
         if self._folder is None:
             return []
-        found = {_resource_of(path) for path in self._folder.glob(_FILES)}
-        return sorted(found - self._files.keys() - {""})
+        found = [_read(path) for path in self._other_paths()]
+        return sorted({one[0] for one in found if one})
+
+    def _other_paths(self) -> list[Path]:
+        if self._folder is None:
+            return []
+        own = {file.path for file in self._files.values() if file}
+        return sorted(set(self._folder.glob("held-????????????.json")) - own)
+
+    def has_others(self) -> bool:
+        """Whether another process has, or had, a resource in this folder."""
+        if self._folder is None:
+            return False
+        with suppress(OSError):
+            changed_at = self._folder.stat().st_mtime_ns
+            if changed_at != self._scanned_at:
+                self._scanned_at = changed_at
+                found = [_MARKED.fullmatch(name) for name in os.listdir(self._folder)]  # noqa: PTH208 -- names alone
+                self._has_others = any(one[1] not in self._marks for one in found if one)
+        return self._has_others
+
+    @asynccontextmanager
+    async def locked(self) -> AsyncIterator[None]:
+        """Be the only process that gives out hardware in this block, which takes no time.
+
+        The lock is one of the whole folder. Raises `TimeoutError` if another process does not let go.
+        """
+        fd = -1
+        with suppress(OSError):  # no folder: no process has recorded anything
+            if self._folder is not None:
+                fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            tries = 0
+            while fd >= 0 and not _is_locked(fd):
+                tries += 1
+                if tries > LOCK_TRIES:
+                    raise TimeoutError(f"another process holds the lock of {self._folder}")
+                await asyncio.sleep(LOCK_WAIT_SECONDS)
+            yield
+        finally:
+            if fd >= 0:
+                os.close(fd)
 
     def disown(self, resource_name: str) -> None:
         """Write what is not written yet, and leave the file of a resource alone from now on."""
         if file := self._files.pop(resource_name, None):
             self._write(resource_name, file)
+        self._marks.discard(resource_mark(resource_name))
+        self._scanned_at = 0
 
     def faults(self) -> dict[str, str]:
         """Return why files cannot be written, by resource name."""

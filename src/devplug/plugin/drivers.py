@@ -6,15 +6,20 @@ Nothing of DRA is loaded before.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import platform
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
+from devplug.holds.other_files import OtherFiles
 from devplug.holds.ownership import HeldDevice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
+    from pathlib import Path
 
+    from devplug.driver.claim_uses import ClaimUse
     from devplug.driver.counters import ClaimCounters
     from devplug.driver.node_driver import NodeDriver
     from devplug.driver.parameters import ParameterDecoder
@@ -28,11 +33,32 @@ if TYPE_CHECKING:
 
 __all__ = ["NODE_NAME_VARIABLE", "Drivers"]
 
+logger = logging.getLogger(__name__)
+
+PLUGINS_NAME: Final = "plugins"
+CLAIMS_NAME: Final = "prepared_claims.json"
+"""The state file of a DRA driver of ours, in its folder below `plugins`."""
+
 NODE_NAME_VARIABLE: Final = "NODE_NAME"
 """Where a DaemonSet puts the machine's name in Kubernetes; else the host name counts."""
 
 POD_UID_VARIABLE: Final = "POD_UID"
 """Where a DaemonSet puts the UID of the pod, so that an old and a new one can serve side by side."""
+
+
+def _claims_at(path: Path) -> tuple[ClaimUse, ...] | None:
+    """Return the claims in another process's state file; None, after a logged warning, if it is damaged."""
+    from devplug.driver.claim_log import claims_in
+
+    try:
+        claims, _ = claims_in(path.read_bytes())
+    except (OSError, ValueError) as error:
+        logger.warning(
+            "cannot read which devices the claims of another DRA driver use",
+            extra={"path": str(path), "reason": str(error)},
+        )
+        return None
+    return tuple(claims.values())
 
 
 class Drivers:
@@ -47,6 +73,11 @@ class Drivers:
         self._environment = environment
         self._decode = decode
         self._drivers: dict[str, NodeDriver] = {}
+        self._folder = (environment.root or environment.folder.parent) / PLUGINS_NAME
+        self.others: OtherFiles[tuple[ClaimUse, ...]] = OtherFiles(
+            f"{self._folder}/*/{CLAIMS_NAME}", self._other_paths, _claims_at
+        )
+        """By path: the claims of drivers in other processes."""
         self._undecided: dict[str, Collection[str]] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -82,15 +113,21 @@ class Drivers:
     @property
     def claims_revision(self) -> int:
         """A number that changes whenever claims begin or end to use devices."""
-        return sum(driver.claims_revision for driver in self._drivers.values())
+        return sum(driver.claims_revision for driver in self._drivers.values()) + self.others.revision
 
     def held(self) -> Iterator[HeldDevice]:
-        """Yield the devices that claims use; who only looks at a device does not use it."""
-        for driver in self._drivers.values():
-            for claim in driver.claims():
-                for one in claim.devices:
-                    if not one.has_admin_access:
-                        yield HeldDevice(one.resource_name, one.device_id, one.use, f"ResourceClaim {claim}")
+        """Yield the devices that claims use, also claims of drivers in other processes.
+
+        A claim with admin access only looks at a device, and does not use it.
+        """
+        own = (claim for driver in self._drivers.values() for claim in driver.claims())
+        for claim in chain(own, *self.others.contents.values()):
+            for one in claim.devices:
+                if not one.has_admin_access:
+                    yield HeldDevice(one.resource_name, one.device_id, one.use, f"ResourceClaim {claim}")
+
+    def _other_paths(self) -> list[Path]:
+        return [one for one in self._folder.glob(f"*/{CLAIMS_NAME}") if one.parent.name not in self._drivers]
 
     def statuses(self) -> tuple[DriverStatus, ...]:
         """Return the status of each driver at this moment, by name."""

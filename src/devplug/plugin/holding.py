@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 from contextlib import nullcontext
 from dataclasses import replace as copied
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -26,7 +26,7 @@ from devplug.kubelet_dir import CHECKPOINT_NAME
 from devplug.linux.boot import boot_id
 from devplug.linux.inotify import until_present
 from devplug.plugin.contract import offers
-from devplug.plugin.resource_lock import LOCK_FOLDER
+from devplug.plugin.resource_lock import LOCK_FOLDER, ResourceLock
 from devplug.plugin.snapshot import GONE
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from devplug.holds.hardware import Key
+    from devplug.holds.other_files import OtherFiles
     from devplug.linux.notifier import Notifier
     from devplug.plugin.contract import DevicePlugin
     from devplug.plugin.inventory import Inventory
@@ -78,7 +79,8 @@ class NodeHolds:
     `folder` is the one of the plugins' sockets. `pod_resources` is the kubelet's socket that tells who holds
     what; where that never answers, a device is held until the kubelet allocates it again. `repeat_list` has
     the kubelet write its checkpoint. `claimed` yields what claims use, and `claims_revision` returns a value
-    that changes with it. `notifier` is notified when who holds what changes, and notifies of other changes.
+    that changes with it; `other_claims` is as for `Holders`. `notifier` is notified when
+    who holds what changes, and notifies of other changes.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class NodeHolds:
         repeat_list: Callable[[], Awaitable[None]],
         claimed: Callable[[], Iterable[HeldDevice]],
         claims_revision: Callable[[], object],
+        other_claims: OtherFiles[Any],
         notifier: Notifier,
     ) -> None:
         self.folder = folder / LOCK_FOLDER
@@ -102,6 +105,8 @@ class NodeHolds:
             checkpoint=folder / CHECKPOINT_NAME,
             rewrite_checkpoint=repeat_list,
             clock=asyncio.get_running_loop().time,
+            is_served=lambda name: not ResourceLock(folder, name).is_free(),
+            other_claims=other_claims,
             on_change=notifier.notify,
         )
         self.boot = boot_id()
@@ -284,9 +289,9 @@ class Holding:
     async def give(self, devices: Sequence[Device]) -> None:
         """Record that a container has these devices. Call it before the kubelet has the answer.
 
-        Raises `UnhealthyDeviceError` if a container has got the hardware of one of them meanwhile.
+        Raises `UnhealthyDeviceError` if another container has the hardware of one of them.
         """
-        async with self._node.holders.exclusive(self._name):
+        async with self._node.holders.alone(self._name):
             self.check_free(devices)
             given = [(self._now(one), self._use(one)) for one in devices]
             self.held.give(devices, {found.name: use for found, use in given})

@@ -7,7 +7,7 @@ import os
 from collections import Counter
 from contextlib import asynccontextmanager
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from devplug.devices import StrPath
     from devplug.driver.counters import ClaimCounters
     from devplug.driver.parameters import ParameterDecoder
+    from devplug.holds.other_files import OtherFiles
     from devplug.holds.ownership import HeldDevice
     from devplug.k8s.account import Account
     from devplug.metrics.probes import Probes
@@ -168,6 +169,7 @@ class Serving:
             repeat_list=self.repeat_list,
             claimed=self.held_by_claims,
             claims_revision=lambda: self.claims_revision,
+            other_claims=self.other_claims,
             notifier=self.notifier,
         )
         self._holds_task = self._group.create_task(self._holds.run(), name="devplug holds")
@@ -188,6 +190,11 @@ class Serving:
     def held_by_claims(self) -> Iterator[HeldDevice]:
         """Yield the devices that claims use, of any DRA driver."""
         return self._drivers.held()
+
+    @property
+    def other_claims(self) -> OtherFiles[Any]:
+        """The claims of DRA drivers in other processes."""
+        return self._drivers.others
 
     def driver_statuses(self) -> tuple[DriverStatus, ...]:
         """Return the status of each DRA driver at this moment, by name."""

@@ -1,0 +1,94 @@
+"""Programs of one node keep to each other's holds: what a pod has of one, no other gives away."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from devplug.driver.claim_log import state_text
+from devplug.driver.claim_uses import ClaimUse, DeviceUse
+from devplug.driver.prepared_claims import STATE_NAME
+from devplug.holds.hardware import Use
+from devplug.kubelet.pods import PodPhase
+from devplug.linux.boot import boot_id
+from tests.daemon.hosts import UNUSED_MAJOR, needs_mknod
+from tests.ownership.test_sdk import OTHER, QUIET_SECONDS, Node, Plugin, node, stick
+from tests.virtualtime import on_virtual_time, passes, still
+
+anyio_backend = on_virtual_time
+pytestmark = needs_mknod
+
+
+def second(here: Node) -> Node:
+    """Return the same node, for another program on it."""
+    return Node(here.folder, here.kubelet, here.tasks)
+
+
+async def test_hardware_that_a_pod_has_is_not_offered_by_another_program(short_dir: Path) -> None:
+    async with node(short_dir) as here:
+        there = second(here)
+        await here.start(Plugin([stick(short_dir, "a", 1)]))
+        await there.start(Plugin([stick(short_dir, "x", 1), stick(short_dir, "y", 2)], OTHER))
+        await here.must_run("p")
+        await passes(QUIET_SECONDS)
+        assert here.health(OTHER) == {"y": "Healthy"}
+        await here.end("p")
+        assert here.health(OTHER) == {"x": "Healthy", "y": "Healthy"}
+        await there.stop()
+
+
+async def test_hardware_that_was_given_a_moment_ago_is_refused_by_another_program(short_dir: Path) -> None:
+    async with node(short_dir) as here:
+        there = second(here)
+        await here.start(Plugin([stick(short_dir, "a", 1)]))
+        await there.start(Plugin([stick(short_dir, "x", 1)], OTHER))
+        async with still():
+            first = await here.admit("p")
+            refused = await here.admit("q", OTHER)
+        assert (first.phase, refused.phase) == (PodPhase.RUNNING, PodPhase.FAILED)
+        await there.stop()
+
+
+async def test_pods_at_the_same_time_get_hardware_of_two_programs_once(short_dir: Path) -> None:
+    async with node(short_dir) as here:
+        there = second(here)
+        await here.start(Plugin([stick(short_dir, "a", 1)]))
+        await there.start(Plugin([stick(short_dir, "x", 1)], OTHER))
+        async with still(), asyncio.TaskGroup() as group:
+            pods = [group.create_task(here.admit("p")), group.create_task(here.admit("q", OTHER))]
+        assert sorted(pod.result().phase for pod in pods) == [PodPhase.FAILED, PodPhase.RUNNING]
+        await there.stop()
+
+
+async def test_hardware_that_a_claim_of_another_driver_uses_is_not_offered(short_dir: Path) -> None:
+    device = stick(short_dir, "a", 1)
+    use = Use("x", None, (f"char {UNUSED_MAJOR}:1",), (device.device_nodes[0].host_path,), boot_id())
+    claim = ClaimUse("default", "mine", "uid", (DeviceUse("r", "x", OTHER, "x", use=use),))
+    state = short_dir / "plugins" / "other.example.com" / STATE_NAME
+    state.parent.mkdir(parents=True)
+    state.write_text(state_text({"uid": claim}))
+    async with node(short_dir) as here:
+        await here.start(Plugin([device, stick(short_dir, "b", 2)]))
+        assert here.health() == {"b": "Healthy"}
+        state.write_text(state_text({}))
+        await passes(QUIET_SECONDS)
+        assert here.health() == {"a": "Healthy", "b": "Healthy"}
+
+
+@pytest.mark.parametrize("is_ended", [False, True], ids=["its pod runs", "its pod has ended"])
+async def test_holds_of_a_program_that_has_ended_are_judged_by_the_others(
+    short_dir: Path, *, is_ended: bool
+) -> None:
+    async with node(short_dir) as here:
+        there = second(here)
+        await here.start(Plugin([stick(short_dir, "a", 1)]))
+        await there.start(Plugin([stick(short_dir, "x", 1)], OTHER))
+        await here.must_run("p")
+        await here.stop()
+        await passes(QUIET_SECONDS)
+        if is_ended:
+            await here.end("p")
+        assert here.health(OTHER) == ({"x": "Healthy"} if is_ended else {})
+        await there.stop()
