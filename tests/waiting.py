@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from tests.virtualtime import passes
 
@@ -11,9 +11,15 @@ __all__ = ["until"]
 
 Found = TypeVar("Found")
 
+FIRST_SECONDS: Final = 0.002
+LAST_SECONDS: Final = 0.1
+"""The first and the longest wait between two looks; each is a fiftieth longer than the one before."""
+
 
 async def until(claim: Callable[[], Found]) -> Found:
     """Return what is claimed as soon as it is true; the test's time-out bounds it."""
+    seconds = FIRST_SECONDS
     while not (found := claim()):
-        await passes(0.002)
+        await passes(seconds)
+        seconds = min(seconds * 1.02, LAST_SECONDS)
     return found

@@ -146,6 +146,19 @@ def test_the_numa_node(
     assert numa_node_of(Host(tmp_path), node) == numa_node
 
 
+def _is_needed(path: str) -> bool:
+    """Whether the NUMA node of a device comes of this file; all files take ten times as long."""
+    return path.rpartition("/")[2] in {
+        "dev",
+        "device",
+        "numa_node",
+        "local_cpus",
+        "local_cpulist",
+        "cpulist",
+        "uevent",
+    }
+
+
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Host:
     """A real machine's sysfs. It lacks /sys/dev, made here of each device's `dev` file, as by the kernel."""
@@ -153,7 +166,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Host:
     with tarfile.open(MACHINES / "32em64t-2n8c+dax+nvme+mic+dimms.tar.bz2") as archive:
         if hasattr(tarfile, "data_filter"):  # from 3.11.4 on
             archive.extraction_filter = tarfile.data_filter
-        archive.extractall(folder, [m for m in archive if "/sys/devices/" in m.name])
+        archive.extractall(folder, [m for m in archive if "/sys/devices/" in m.name and _is_needed(m.name)])
     (root,) = folder.iterdir()
     links = root / "sys" / "dev" / "char"
     links.mkdir(parents=True)

@@ -69,7 +69,9 @@ def play(number: int) -> None:
                     naive.pods[f"pod-{step}"] = (shape, chosen)
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize(
+    "part", [pytest.param(n, marks=[pytest.mark.nightly] if n > 2 else []) for n in range(PARTS)]
+)
 def test_placements_are_those_of_a_scheduler_that_looks_at_each_node(part: int) -> None:
     for number in range(part, CLUSTERS, PARTS):
         play(number)
