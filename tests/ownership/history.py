@@ -5,12 +5,15 @@ be played, and a shorter one is simpler.
 
 What nobody can know stays out: twins, and sticks without a serial number, keep their ports, because nobody
 can tell which of them moved. The kubelet's checkpoint is lost only while no pod runs, and records of devplug
-only while each container can open nothing but the stick that it was given, by a resource of the file.
+only while each container can open nothing but the stick that it was given, by a resource
+that still selects it.
+A container starts again only while its paths lead to no other stick.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from hashlib import sha256
 from typing import TypeVar
 
@@ -27,6 +30,9 @@ Element = TypeVar("Element")
 ANY, SPECIAL, OTHER, RENAMED, PORTS, LEFT, RIGHT = NAMES = tuple(
     f"example.com/{name}" for name in ("any", "special", "other", "renamed", "ports", "left", "right")
 )
+SECOND = "example.com/second"
+"""The resource of another daemon: it finds all sticks."""
+
 LINKS = {LEFT: "/dev/mine/left", RIGHT: "/dev/mine/right"}
 
 FIRST, TWIN = Stick("first", "S"), Stick("twin", "S")
@@ -81,7 +87,7 @@ KEYS: Sequence[Described] = [
     {"prefer": "none"},
     {"prefer": "packed"},
     {"share": {"maxPerContainer": 1}},
-    {"whenUnplugged": {"keepUnhealthyFor": "5m"}},
+    {"whenUnplugged": {"keepUnhealthyFor": "20s"}},
     {"onLost": {"exec": {"command": ["/bin/true"]}}},
 ]
 """Keys that an edit sets in any resource, and removes again."""
@@ -100,21 +106,31 @@ class History:
     def __init__(self, here: Node) -> None:
         self.here = here
         self._count = 0
-        self._is_cleaning = True
+        self._is_cleaning = self._is_alone = True
+        self._names: Sequence[str] = NAMES
         self._registrations: dict[str, int] = {}
         """How often each resource had registered that no edit has removed since."""
         self._acts: Mapping[str, Callable[[int, int], Awaitable[None] | None]] = {
             name: getattr(self, name) for name in VERBS
         }
 
-    async def begin(self, *, is_cleaning: bool = True) -> None:
-        """Start the daemon on a node with all sticks."""
-        self._is_cleaning = is_cleaning
+    @asynccontextmanager
+    async def begun(self, *, is_cleaning: bool, is_alone: bool) -> AsyncIterator[None]:
+        """Run the daemon on a node with all sticks, and another daemon beside it unless it is alone."""
+        self._is_cleaning, self._is_alone = is_cleaning, is_alone
         for stick, (port, *_) in PLACES.items():
             if stick is not STRANGER:
                 self.here.machine.plug(stick, port)
         self._lead(FIRST, MOVER)
         await self.here.start(*self._described(0, 0))
+        if is_alone:
+            yield
+            return
+        self._names = (*NAMES, SECOND)
+        second = {**path(SECOND, "/dev/ttyUSB*"), **SOON}
+        cleaning = self.here.cleaning(second) if is_cleaning else {}
+        async with self.here.another_daemon({**second, **cleaning}):
+            yield
 
     async def take(self, step: Step) -> None:
         """Have a step happen; one that is not possible at this moment is left out."""
@@ -206,13 +222,17 @@ class History:
         await self.here.quiet()
         await self._down(how // 2, 0)
         seen = self.here.seen()
-        is_clear = all(one.has(seen) == one.hardware for one in self.here.oracle.live.values())
+        is_clear = all(
+            one.has(seen) == one.hardware and one.hardware <= self.here.matching(one.resource)
+            for one in self.here.oracle.live.values()
+        )
         marks = [sha256(str(one["name"]).encode()).hexdigest()[:12] for one in self.here.resources]
         names = {"names.json", *(f"held-{mark}.json" for mark in marks)}
         if (files := sorted(file for file in self.here.memory() if file.name in names)) and is_clear:
             file = _pick(files, what)
             file.write_text("{") if how % 2 else file.unlink()
         await self.here.begin()
+        await self.quiet()
 
     async def _down(self, is_killed: int, seconds: int) -> None:
         await (self.here.kill() if is_killed % 2 else self.here.stop())
@@ -227,16 +247,25 @@ class History:
         await self.here.restart_kubelet()
 
     def spoil(self, how: int, _: int) -> None:
-        """Have PodResources answer nothing, or not at all, until all is quiet."""
-        self.here.pod_resources.is_empty = how % 2 == 0
-        self.here.pod_resources.is_refusing = how % 2 == 1
+        """Have PodResources answer nothing, not at all, or slowly, until all is quiet."""
+        self.here.pod_resources.is_empty = how % 3 == 0
+        self.here.pod_resources.is_refusing = how % 3 == 1
+        self.here.pod_resources.seconds = (how % 3 - 1) * 1.5
+
+    async def lose_api_server(self, _: int, __: int) -> None:
+        """Restart the kubelet while the API server is away, until all is quiet."""
+        if self.here.kubelet.is_api_server_up:
+            self._registrations.clear()
+            await self.here.lose_api_server()
 
     # ── pods ──
 
     async def run(self, name: int, kind: int) -> None:
         """Run a pod."""
+        if not self.here.kubelet.is_api_server_up:
+            return
         self._count += 1
-        resource = _pick(NAMES, name)
+        resource = _pick(self._names, name)
         if kind % 6 == 0 and self.here.free(resource):
             await self.here.try_init_pod(f"p{self._count}", resource)
         else:
@@ -244,18 +273,23 @@ class History:
 
     async def run_any(self, name: int, kind: int) -> None:
         """Run a pod with what is free."""
-        if free := [one for one in NAMES if self.here.free(one)]:
-            await self.run(NAMES.index(_pick(free, name)), kind)
+        if free := [one for one in self._names if self.here.free(one)]:
+            await self.run(self._names.index(_pick(free, name)), kind)
 
     def end(self, what: int, _: int) -> None:
         """End a pod."""
-        if self.here.pods:
+        if self.here.pods and self.here.kubelet.is_api_server_up:
             self.here.end(_pick(sorted(self.here.pods), what))
 
     async def start_again(self, what: int, _: int) -> None:
         """Have the container of a pod start again, with the answer that it had."""
+        if not self.here.kubelet.is_api_server_up:
+            return
         if names := sorted(name for name, one in self.here.pods.items() if not one.pod.init_containers):
-            await self.here.start_again(_pick(names, what))
+            name, seen = _pick(names, what), self.here.seen()
+            container = self.here.oracle.live[name]
+            if seen.behind(seen.led_to(container.paths)) <= container.hardware:
+                await self.here.start_again(name)
 
     # ── time ──
 
@@ -265,9 +299,12 @@ class History:
 
     async def quiet(self, _: int = 0, __: int = 0) -> None:
         """Wait until nothing happens any more, and have the oracle judge the node."""
+        await self.here.find_api_server()
         self.here.pod_resources.is_empty = self.here.pod_resources.is_refusing = False
+        self.here.pod_resources.seconds = 0.0
         await self.here.quiet()
-        self.here.judge()
+        if self._is_alone:
+            self.here.judge()
         self._judge_registrations()
 
     def _note_names(self) -> None:
@@ -288,7 +325,11 @@ class History:
         self.here.nothing_was_wrong()
         if self.here.oracle.late:
             await passes(RETRIED_SECONDS)
-        await self.here.each_stick_has_one_pod()
+        if self._is_alone:
+            await self.here.each_stick_has_one_pod()
+        else:
+            await self.here.fill()
+        self.here.nothing_was_wrong()
 
 
 RETRIED_SECONDS = 700.0
@@ -307,6 +348,7 @@ VERBS: Mapping[str, int] = {
     "lose": 1,
     "restart_kubelet": 1,
     "spoil": 1,
+    "lose_api_server": 1,
     "run": 1,
     "run_any": 4,
     "end": 3,

@@ -86,6 +86,8 @@ class PodResources:
         """Whether List names no pods."""
         self.is_refusing = False
         """Whether each call fails."""
+        self.seconds = 0.0
+        """How long an answer of List is on its way."""
         self._kubelet_socket = kubelet_socket
         self.listener = Listener(
             socket,
@@ -97,7 +99,10 @@ class PodResources:
         )
 
     async def _list(self, asked: None) -> Any:
-        return () if self.is_empty else await self._passed_on(LIST, asked)
+        answer = () if self.is_empty else await self._passed_on(LIST, asked)
+        if self.seconds:
+            await passes(self.seconds)
+        return answer
 
     async def _passed_on(self, method: Any, asked: Any) -> Any:
         if self.is_refusing:
@@ -241,7 +246,24 @@ class Node:
         await self.pod_resources.listener.close()
         await self.kubelet.restart(reboot=reboot)
         await self.pod_resources.listener.bind()
-        # A pod with an init container that has ended is admitted again, and refused without its plugin.
+        self.end_refused()
+
+    async def lose_api_server(self) -> None:
+        """Have the next kubelet process hear nothing of the API server."""
+        self.kubelet.lose_api_server()
+        await self.restart_kubelet()
+
+    async def find_api_server(self) -> None:
+        """Have the kubelet hear of the API server again."""
+        if not self.kubelet.is_api_server_up:
+            await self.kubelet.find_api_server()
+            self.end_refused()
+
+    def end_refused(self) -> None:
+        """End the pods that a kubelet has refused when it admitted them again, without their plugin.
+
+        So it does with pods whose init container has ended.
+        """
         for name in [name for name, one in self.pods.items() if self.kubelet.pod(one.pod.uid).is_terminal]:
             self.end(name)
 
@@ -427,6 +449,10 @@ class Node:
         }
         lasting = [name for name, one in self.pods.items() if not one.pod.init_containers]
         self.oracle.quiet(self.seen(), offers, {name: " ".join(self.health(name)) for name in lasting})
+
+    def matching(self, resource: str) -> frozenset[str]:
+        """Return the sticks that a resource of the file selects; none if the file does not have it."""
+        return next((self._matching(one) for one in self.resources if one["name"] == resource), frozenset())
 
     def _matching(self, described: Described) -> frozenset[str]:
         if (glob := described["discover"].get("path")) is not None:

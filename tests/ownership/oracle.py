@@ -120,9 +120,9 @@ class Oracle:
     ) -> None:
         """Judge a quiet node; `offers` in the order of the file, `health` of containers as pods show it."""
         matched = {name for offer in offers.values() for name in offer.matches}
-        for name in sorted((self.used - self.late) & machine.hardware.keys() & matched):
-            self._violated(2, f"{name} was not cleaned after its last use")
         had = {name for one in self.live.values() for name in one.has(machine)}
+        for name in sorted((self.used - self.late - had) & machine.hardware.keys() & matched):
+            self._violated(2, f"{name} was not cleaned after its last use")
         self._count(offers, machine.hardware.keys() | had)
         self._offered(offers, machine, had | self.late)
         for name, said in health.items():

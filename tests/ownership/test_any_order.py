@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.daemon.hosts import needs_mknod
@@ -30,27 +30,34 @@ steps = st.tuples(
 )
 
 
-async def pass_through(folder: Path, history: Sequence[Step], *, is_cleaning: bool) -> None:
+async def pass_through(folder: Path, history: Sequence[Step], *, is_cleaning: bool, is_alone: bool) -> None:
     """Play a history, and have each step and its end judged."""
     async with node(folder) as here:
         played = History(here)
-        await played.begin(is_cleaning=is_cleaning)
-        for step in history:
-            await played.take(step)
-        await played.end_well()
+        async with played.begun(is_cleaning=is_cleaning, is_alone=is_alone):
+            for step in history:
+                await played.take(step)
+            await played.end_well()
 
 
-def play_history(history: Sequence[Step], *, is_cleaning: bool = True) -> None:
+def play_history(history: Sequence[Step], *, is_cleaning: bool = True, is_alone: bool = True) -> None:
     """Play a history on a node of its own, in no time."""
     folder = Path(tempfile.mkdtemp(prefix="dp-", dir=MEMORY))
     try:
-        play(pass_through(folder, history, is_cleaning=is_cleaning))
+        play(pass_through(folder, history, is_cleaning=is_cleaning, is_alone=is_alone))
     finally:
         shutil.rmtree(folder)
 
 
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=EXAMPLES, phases=[Phase.generate])
 @given(history=st.lists(steps, max_size=30), is_cleaning=st.booleans())
 def test_no_history_gives_a_stick_twice_or_leaves_one_out(history: list[Step], is_cleaning: bool) -> None:
     """O1 to O6."""
     play_history(history, is_cleaning=is_cleaning)
+
+
+@settings(max_examples=EXAMPLES // 2, phases=[Phase.generate])
+@given(history=st.lists(steps, max_size=30), is_cleaning=st.booleans())
+def test_no_history_of_two_daemons_gives_a_stick_twice(history: list[Step], is_cleaning: bool) -> None:
+    """O1 and O2: two processes with resources that find the same sticks."""
+    play_history(history, is_cleaning=is_cleaning, is_alone=False)

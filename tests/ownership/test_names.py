@@ -224,6 +224,26 @@ async def test_number_of_a_stick_that_waits_for_its_clean_up_is_free(short_dir: 
         here.nothing_was_wrong()
 
 
+async def test_released_stick_whose_number_a_pod_has_is_not_offered(short_dir: Path) -> None:
+    """Rules 2 and 8: it waits, also for its clean-up, until the other pod has ended."""
+    async with node(short_dir) as here:
+        here.machine.plug(FIRST, "1")
+        here.machine.plug(STRANGER, "2")
+        await here.start(usb(ANY, **here.cleaning()))
+        await here.must_run("p", ANY)
+        await here.must_run("q", ANY)
+        here.machine.renumber(FIRST, STRANGER)
+        here.end("q")
+        await here.quiet()
+        assert here.healthy() == {ANY: 1}
+        assert await here.run("too early", ANY) is None
+        here.end("p")
+        await here.quiet()
+        assert here.healthy() == {ANY: 2}
+        assert sorted(here.cleaned()) == ["first", "stranger"]
+        await here.each_stick_has_one_pod()
+
+
 async def test_next_pod_gets_all_sticks_of_a_pod_that_ended(short_dir: Path) -> None:
     """Rule 6: what the Allocate itself releases is free for it, also where the sticks changed numbers."""
     async with node(short_dir) as here:

@@ -116,8 +116,8 @@ class ScanResult(Struct, frozen=True):
     """Device IDs that a container may hold."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Why a device that was found is not offered, by name."""
-    elsewhere: Collection[str] = ()
-    """Names of held devices that are present although the resource does not find them any more."""
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
+    """Why held devices that are present are unhealthy, by name; "" if they are not."""
     twins: Collection[str] = ()
     """The serial numbers that several present devices had in this boot."""
     health_of: Callable[[str], Health] = lambda _: Health.healthy()
@@ -258,7 +258,7 @@ class DeviceList:
         if name in scan.unchecked:
             return Health.unhealthy("not checked yet since it was plugged in")
         if not known.is_present:
-            return Health.from_fault(None if name in scan.elsewhere else "unplugged")
+            return Health.from_fault(scan.elsewhere.get(name, "unplugged"))
         if fault := blocked.get(name) or lack:
             return Health.unhealthy(fault)
         healths = (known.found.health, scan.health_of(name))

@@ -250,7 +250,7 @@ class ConfiguredPlugin(DevicePlugin):
         seen = {found.name for found in mine}.union(refused)
         lost = [one for name, one in self.listing.present().items() if name not in seen]
         # A retired resource has looked at nothing, as far as others are concerned.
-        elsewhere = () if self.is_retired else self.context.ownership.elsewhere(self.resource_name)
+        elsewhere = {} if self.is_retired else self.context.ownership.elsewhere(self.resource_name)
         now = self.context.clock()
         twins = self.context.ownership.names.twins
         scan = ScanResult(mine, now, unchecked, held_ids, refused, elsewhere, twins, self._listed_health_of)

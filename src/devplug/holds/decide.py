@@ -71,6 +71,8 @@ class Withheld(Struct, frozen=True):
     reason: str
     owner: str = ""
     """The resource that has the hardware."""
+    listed_as: str = ""
+    """The name under which it stays listed, because it is still to be cleaned; else empty."""
 
 
 _NOTHING: Mapping[str, Withheld] = MappingProxyType({})
@@ -159,7 +161,7 @@ def decide(listings: Iterable[Listing], holds: Sequence[Hold], twins: Collection
             holds_of.setdefault(key, []).append((hold, may_share))
     names, displaced = _held_names(listings, holds, matches)
     decision = Decision(names, {}, holds_of, _finders(keys_of))
-    held = {(hold.resource_name, hold.name) for hold in holds}
+    held = {(hold.resource_name, hold.name): hold.is_over for hold in holds}
     withheld = _withheld(listings, keys_of, decision, displaced, held)
     elsewhere = frozenset(
         (hold.resource_name, hold.name)
@@ -252,7 +254,7 @@ def _withheld(
     keys_of: Mapping[str, Mapping[str, tuple[Key, ...]]],
     decision: Decision,
     displaced: Mapping[str, Mapping[str, Hold]],
-    held: Collection[tuple[str, str]],
+    held: Mapping[tuple[str, str], bool],
 ) -> dict[str, dict[str, Withheld]]:
     owners: dict[Key, tuple[str, bool]] = {}
     withheld: dict[str, dict[str, Withheld]] = {}
@@ -266,11 +268,13 @@ def _withheld(
         }
         for one in listing.found:
             keys, called = keys_of[name][one.name], renamed.get(one.name, one.name)
-            if one.name in mine or (name, called) in held:
+            # What only has to be cleaned stays with its resource, but a container may open it by its number.
+            is_own, is_over = (name, called) in held, held.get((name, called), False)
+            if one.name in mine or (is_own and not is_over):
                 continue
             if hold := decision.conflict(name, (called,), keys, is_shared=is_shared):
-                mine[one.name] = Withheld(f"held as {hold}", hold.resource_name)
-            elif owner := _owner(keys, owners, is_shared=is_shared):
+                mine[one.name] = Withheld(f"held as {hold}", hold.resource_name, called if is_own else "")
+            elif not is_own and (owner := _owner(keys, owners, is_shared=is_shared)):
                 mine[one.name] = Withheld(f"belongs to {owner}", owner)
         for one in listing.found:
             if one.name not in mine:

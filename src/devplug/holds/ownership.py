@@ -232,15 +232,19 @@ class Ownership(Generic[AnyFound]):
         unfound = [one for one in self._current().unfound if one.resource_name == resource_name]
         return frozenset(one.name for one in unfound if one.use is not None and not self._leads_to_it(one))
 
-    def elsewhere(self, resource_name: str) -> frozenset[str]:
-        """Return the names of a resource's held devices that are present although it does not find them.
+    def elsewhere(self, resource_name: str) -> dict[str, str]:
+        """Return a resource's held devices that are present and not among what it offers, by name.
 
-        An edit may have narrowed its selector meanwhile.
+        An edit may have narrowed its selector: "". Else the text is why a released device cannot be allocated.
         """
         decision = self._current()
         unfound = [one for one in decision.unfound if one.resource_name == resource_name]
         found = {name for resource, name in decision.elsewhere if resource == resource_name}
-        return frozenset(found.union(one.name for one in unfound if self._leads_to_it(one)))
+        found.update(one.name for one in unfound if self._leads_to_it(one))
+        withheld = decision.withheld_of(resource_name)
+        return dict.fromkeys(found, "") | {
+            one.listed_as: one.reason for one in withheld.values() if one.listed_as
+        }
 
     def _leads_to_it(self, hold: Hold) -> bool:
         """Whether a path of a container still leads to the device that it got, and not to another one."""
