@@ -90,9 +90,12 @@ class Oracle:
         self.live[container.name] = container
 
     def started_again(self, name: str, machine: Machine) -> None:
-        """Note that a container has started again: it may open what its paths lead to now."""
+        """Note that a container has started again: it may open what its paths lead to now.
+
+        What it could open before counts, too: the node's plugins do not hear of the start.
+        """
         before = self.live[name]
-        self.live[name] = replace(before, numbers=machine.led_to(before.paths))
+        self.live[name] = replace(before, numbers=before.numbers | machine.led_to(before.paths))
 
     def ended(self, name: str, *, is_cleaned: bool = False) -> None:
         """Note an end; `is_cleaned`: the configuration wants the hardware cleaned after its last use."""

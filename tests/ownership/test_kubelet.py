@@ -21,7 +21,7 @@ from tests.virtualtime import on_virtual_time, still
 anyio_backend = on_virtual_time
 pytestmark = needs_mknod
 
-ANY = "example.com/any"
+ANY, OTHER = "example.com/any", "example.com/other"
 FIRST, STRANGER, THIRD = Stick("first", "S"), Stick("stranger", "T"), Stick("third", "U")
 
 
@@ -230,6 +230,21 @@ async def test_devices_of_init_containers_are_no_release(short_dir: Path) -> Non
         here.end("p")
         await here.quiet()
         await here.must_run("r", ANY)
+
+
+async def test_device_of_an_init_container_stays_held_after_a_kill(short_dir: Path) -> None:
+    """Rules 1 and 7: the Allocate is in no file yet, and List never names the device; the checkpoint does."""
+    async with node(short_dir) as here:
+        here.machine.plug(FIRST, "1")
+        await here.start(usb(ANY))
+        await here.run_init_pod("p", ANY)
+        await here.kill()
+        await here.begin()
+        await here.edit(usb(OTHER))
+        assert here.counted() == {ANY: 1}
+        here.end("p")
+        await here.quiet()
+        assert here.healthy() == {OTHER: 1}
 
 
 async def test_reboot_frees_what_runs_no_more(short_dir: Path) -> None:

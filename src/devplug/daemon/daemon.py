@@ -278,7 +278,7 @@ class Daemon:
         if self._config is not None:
             self._drivers.setdefault(name, driver_of(self._config, resource))
         if (holders := self._context.holders_of(resource)) is not None:
-            holders.own(name)
+            holders.own(name, was_killed=ResourceLock(self._serving.folder, name).is_left())
 
         def give_up(error: DevplugError) -> None:
             self._refuse(name, error)

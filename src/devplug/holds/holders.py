@@ -280,12 +280,17 @@ class Holders:
             return None
         return await asyncio.to_thread(read_checkpoint, self._checkpoint_path)
 
-    def own(self, resource_name: str) -> None:
+    def own(self, resource_name: str, *, was_killed: bool = False) -> None:
         """Read the ledger file of a resource that only we serve, and keep it up to date from now on.
 
-        What was held then is held, until answers show that it is not. Raises `ValueError` if it is owned.
+        What was held then is held, until answers show that it is not. If the last process `was_killed`, or
+        has left a damaged file, so is what the kubelet's checkpoint names: its last Allocates may be in no
+        file. Raises `ValueError` if it is owned.
         """
         self._folder.own(resource_name, self._clock())
+        file = self._folder.file(resource_name)
+        if was_killed or (file is not None and file.is_lost):
+            self.assume_held(resource_name, self._in_checkpoint(resource_name))
         self._looked.notify()
         self._on_change()
 
@@ -454,14 +459,19 @@ class Holders:
 
     def _is_in_checkpoint(self, resource_name: str, device_id: str | None = None) -> bool:
         """Whether the kubelet's checkpoint names an ID of a resource, or any ID of it."""
-        if self._checkpoint_path is None:
-            return False
-        named = [ids_of(pod, resource_name) for pod in read_checkpoint(self._checkpoint_path) or ()]
-        return any(ids if device_id is None else device_id in ids for ids in named)
+        named = self._in_checkpoint(resource_name)
+        return bool(named) if device_id is None else device_id in named
+
+    def _in_checkpoint(self, resource_name: str) -> frozenset[str]:
+        """Return the IDs of a resource that the kubelet's checkpoint names."""
+        pods = () if self._checkpoint_path is None else read_checkpoint(self._checkpoint_path) or ()
+        return frozenset(device_id for pod in pods for device_id in ids_of(pod, resource_name))
 
     def assume_held(self, resource_name: str, ids: Iterable[str]) -> None:
         """Count IDs of which records were lost as held, until the kubelet shows that they are not."""
-        self._ledger.recall(resource_name, dict.fromkeys(ids, Remembered()), self._clock())
+        held = self._ledger.held_ids(resource_name)
+        lost = {device_id: Remembered() for device_id in ids if device_id not in held}
+        self._ledger.recall(resource_name, lost, self._clock())
         self._folder.note_changed()
         self._wake.set()
 

@@ -235,7 +235,7 @@ class Ownership(Generic[AnyFound]):
     def elsewhere(self, resource_name: str) -> dict[str, str]:
         """Return a resource's held devices that are present and not among what it offers, by name.
 
-        An edit may have narrowed its selector: "". Else the text is why a released device cannot be allocated.
+        An edit may have narrowed its selector: "". Else it says why a released device cannot be allocated.
         """
         decision = self._current()
         unfound = [one for one in decision.unfound if one.resource_name == resource_name]

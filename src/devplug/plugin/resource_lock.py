@@ -102,6 +102,10 @@ class ResourceLock:
         os.pwrite(fd, f"process {os.getpid()}\n".encode(), 0)
         return None
 
+    def is_left(self) -> bool:
+        """Whether a process that held the lock was killed: one that ends well removes the file."""
+        return self.path.exists() and self.is_free()
+
     def is_free(self) -> bool:
         """Whether no process holds the lock."""
         try:
