@@ -45,6 +45,10 @@ class StubbornRuntime(FakeRuntime):
         self.stopped.append((container, grace_seconds))
         self.end(pod_uid, container, 137)
 
+    async def execute(self, _pod_uid: str, _container: str, _command: Sequence[str]) -> tuple[int, str]:
+        """Nothing is probed."""
+        return 0, ""
+
 
 @dataclass
 class Cluster:

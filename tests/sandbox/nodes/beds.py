@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -37,6 +37,10 @@ class NoPrograms:
     async def stop(self, pod_uid: str, container: str, grace_seconds: float) -> None:
         """Do nothing; nobody asks for it."""
 
+    async def execute(self, _pod_uid: str, _container: str, _command: Sequence[str]) -> tuple[int, str]:
+        """Do nothing; nobody asks for it."""
+        return 0, ""
+
 
 class FakeTime:
     """The registry's time, which moves by hand."""
@@ -59,6 +63,9 @@ class FakeRuntime:
     error: Exception | None = None
     orders: list[StartOrder] = field(default_factory=list)
     stopped: list[tuple[str, float]] = field(default_factory=list)
+    executed: list[tuple[str, ...]] = field(default_factory=list)
+    answers: dict[str, int] = field(default_factory=dict)
+    """The exit code of a command in a container, by its first word; 0 for others."""
     on_ended: Callable[[Ended], None] = lambda _: None
     time: Callable[[], datetime] = lambda: START
 
@@ -73,6 +80,10 @@ class FakeRuntime:
     async def stop(self, pod_uid: str, container: str, grace_seconds: float) -> None:
         self.stopped.append((container, grace_seconds))
         self.end(pod_uid, container, 143)
+
+    async def execute(self, _pod_uid: str, _container: str, command: Sequence[str]) -> tuple[int, str]:
+        self.executed.append(tuple(command))
+        return self.answers.get(command[0], 0), f"{command[0]} said no"
 
     def end(self, pod_uid: str, container: str, exit_code: int) -> None:
         self.on_ended(Ended(pod_uid, container, exit_code, self.time()))

@@ -10,6 +10,7 @@ from devplug.k8s.objects import fields, part, text, whole
 from devplug.k8s.times import later, moment
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from datetime import datetime
 
 __all__ = ["ContainerRecord", "Termination", "record_of"]
@@ -49,6 +50,10 @@ class ContainerRecord:
     image: str = ""
     """That it was started with; empty before its first start."""
     starts: int = 0
+    has_started: bool = True
+    """Whether its startup probe has succeeded since it runs; true without one."""
+    passes: bool = True
+    """What its readiness probe says since it runs; true without one."""
     ended: Termination | None = None
     """Its last end."""
     ended_before: Termination | None = None
@@ -70,6 +75,16 @@ class ContainerRecord:
     def is_running(self) -> bool:
         """Whether it runs, if only in name."""
         return self.started is not None
+
+    @property
+    def is_started(self) -> bool:
+        """Whether it runs, and its startup probe has succeeded."""
+        return self.is_running and self.has_started
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it runs, and its probes say that it is ready."""
+        return self.is_started and self.passes
 
     @property
     def has_ended(self) -> bool:
@@ -103,10 +118,15 @@ class ContainerRecord:
         """Whether it was started with this image, or not yet; the backoff is that image's alone."""
         return self.image in {"", image}
 
-    def running(self, now: datetime, container_id: str, image: str) -> ContainerRecord:
-        """Return the record of a container that has just started; each restart doubles the backoff."""
+    def running(
+        self, now: datetime, container_id: str, image: str, probed: Collection[str] = ()
+    ) -> ContainerRecord:
+        """Return the record of a container that has just started; each restart doubles the backoff.
+
+        `probed` are the kinds of its probes: until the first success it has not started, or is not ready.
+        """
         if not self.is_of(image):
-            return replace(self, image=image).patient().running(now, container_id, image)
+            return replace(self, image=image).patient().running(now, container_id, image, probed)
         backoffs, since = self.backoffs, self.backoff_since
         if self.ended is not None and not self.is_stale:
             backoffs = 1 if self._has_recovered else backoffs + 1
@@ -117,6 +137,8 @@ class ContainerRecord:
             container_id=container_id,
             image=image,
             starts=self.starts + 1,
+            has_started="Startup" not in probed,
+            passes="Readiness" not in probed,
             is_stale=False,
             waits_for="",
             message="",

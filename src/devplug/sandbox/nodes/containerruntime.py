@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -28,7 +29,13 @@ from devplug.linux.processes import (
     wants_default_dir,
     with_default_dir,
 )
-from devplug.sandbox.nodes.containercommand import mapped, mounts_default_dir, variables_of, words_of
+from devplug.sandbox.nodes.containercommand import (
+    expanded,
+    mapped,
+    mounts_default_dir,
+    variables_of,
+    words_of,
+)
 from devplug.sandbox.nodes.containerlogs import Logs
 from devplug.sandbox.nodes.reaper import Reaper
 from devplug.sandbox.sandboxdir import NodeDir
@@ -50,6 +57,13 @@ END_GRACE_SECONDS: Final = 5.0
 _LAST_WORDS_SECONDS: Final = 1.0
 """How long is read what a program has printed, after its end: who has left its group may go on to print."""
 
+_OUTPUT_BYTES: Final = 10 * 1024
+"""Of a command's output, as much as the kubelet keeps of a probe's (prober.go maxRespBodyLength)."""
+
+LISTEN_VARIABLE: Final = "DEVPLUG_LISTEN"
+_OWN_ADDRESS: Final = re.compile(r"^(--listen=):(?=[0-9]+$)")
+"""How devplug's programs are told a port on all addresses."""
+
 _SIGNALLED: Final = 128
 """What is added to a signal's number in the exit code of a container, as shells do."""
 
@@ -70,6 +84,8 @@ class StartOrder:
     restart_count: int
     config: ContainerConfig
     """What plugins give it, and what the kubelet adds."""
+    address: str = ""
+    """The pod's address on this machine: its programs listen there; empty for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +109,9 @@ class ContainerRuntime(Protocol):
 
     async def stop(self, pod_uid: str, container: str, grace_seconds: float) -> None:
         """Stop a container and return once it is gone and reported; one that does not run is no error."""
+
+    async def execute(self, pod_uid: str, container: str, command: Sequence[str]) -> tuple[int, str]:
+        """Run a command in a container; return its exit code and output. Raises `DevplugError`."""
 
 
 # ── Programs of this machine ──
@@ -127,6 +146,7 @@ class _Run:
     child: asyncio.subprocess.Process
     printed: _Printed
     transport: asyncio.BaseTransport
+    environment: Mapping[str, str]
     kills_at: float = 0.0
     """When all that is left is killed, in the loop's time; not later than the program's own end at first."""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
@@ -190,7 +210,8 @@ class ProcessRuntime:
         reader, writer = os.pipe()
         transport = await _reading(reader, printed)
         try:
-            child = await self._spawn(order, writer)
+            environment = self._environment_of(order)
+            child = await self._spawn(order, writer, environment)
             if self._ending.is_set():
                 signal_group(child.pid, SIGKILL)
                 raise _coming_down()
@@ -202,7 +223,9 @@ class ProcessRuntime:
             raise
         finally:
             os.close(writer)
-        run = self._runs[pod_uid, container] = _Run(pod_uid, container, child, printed, transport)
+        run = self._runs[pod_uid, container] = _Run(
+            pod_uid, container, child, printed, transport, environment
+        )
         self._warden.watch(self._groups())
         self._tasks.create_task(self._attend(run))
 
@@ -220,29 +243,61 @@ class ProcessRuntime:
             signal_group(run.child.pid, SIGKILL)
             await run.ended.wait()
 
+    async def execute(self, pod_uid: str, container: str, command: Sequence[str]) -> tuple[int, str]:
+        """Run a command with the environment of a container's program; return its exit code and output.
+
+        Cancelled, it is killed with all that it has started. Raises `PluginError` if it cannot be started,
+        and `KubeletError` if the container does not run.
+        """
+        run = self._runs.get((pod_uid, container))
+        if run is None:
+            raise KubeletError(f"container {container} does not run")
+        words = [expanded(word, run.environment) for word in command]
+        child = await spawn(words, asyncio.subprocess.PIPE, run.environment)
+        try:
+            assert child.stdout is not None
+            output = await child.stdout.read(_OUTPUT_BYTES)
+            code = await child.wait()
+        finally:
+            signal_group(child.pid, SIGKILL)
+        return code, output.decode(errors="replace")
+
     # ── inside ──
 
-    async def _spawn(self, order: StartOrder, output: int) -> asyncio.subprocess.Process:
+    def _environment_of(self, order: StartOrder) -> dict[str, str]:
+        own = variables_of(order.container, order.pod, order.node_name, order.config.envs)
+        if order.address and own.get(LISTEN_VARIABLE, "").startswith(":"):
+            # In a network of its own a pod has all its addresses; here all nodes share this machine's.
+            own[LISTEN_VARIABLE] = order.address + own[LISTEN_VARIABLE]
+        node = NodeDir(order.plugin_dir.parent)
+        # The folders come last: what a manifest says of them is a path in a container, and there is none.
+        return program_environment(
+            order.plugin_dir,
+            {
+                **self._environment(order.pod),
+                "NODE_NAME": order.node_name,
+                **own,
+                "DEVPLUG_PLUGIN_DIR": str(order.plugin_dir),
+                "DEVPLUG_KUBELET_ROOT": str(node.folder),
+                CDI_DIR_VARIABLE: str(node.cdi),
+            },
+        )
+
+    async def _spawn(
+        self, order: StartOrder, output: int, environment: Mapping[str, str]
+    ) -> asyncio.subprocess.Process:
         image = text(order.container, "image")
         command = mapped(image, self._images)
         if command is None:
             raise PluginError(f"no command stands for the image {image}: give one with --image")
-        own = variables_of(order.container, order.pod, order.node_name, order.config.envs)
         places = {"{dir}": str(order.plugin_dir), "{node}": order.node_name}
+        own = variables_of(order.container, order.pod, order.node_name, order.config.envs)
         words = words_of([filled(word, places) for word in command], order.container, own)
+        if order.address:
+            words = [_OWN_ADDRESS.sub(rf"\g<1>{order.address}:", word) for word in words]
         if mounts_default_dir(order.pod, order.container) and wants_default_dir(command):
             words = with_default_dir(words, order.plugin_dir)
-        node = NodeDir(order.plugin_dir.parent)
-        # The folders come last: what a manifest says of them is a path in a container, and there is none.
-        variables = {
-            **self._environment(order.pod),
-            "NODE_NAME": order.node_name,
-            **own,
-            "DEVPLUG_PLUGIN_DIR": str(order.plugin_dir),
-            "DEVPLUG_KUBELET_ROOT": str(node.folder),
-            CDI_DIR_VARIABLE: str(node.cdi),
-        }
-        return await spawn(words, output, program_environment(order.plugin_dir, variables))
+        return await spawn(words, output, environment)
 
     async def _attend(self, run: _Run) -> None:
         """Wait for a container's end, see to it that nothing is left, and tell of it."""

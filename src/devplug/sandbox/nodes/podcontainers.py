@@ -7,9 +7,10 @@ listens on it.
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from ipaddress import IPv4Network
 from typing import TYPE_CHECKING
 
@@ -21,9 +22,10 @@ from devplug.sandbox.nodes.containerrecords import ContainerRecord, record_of
 from devplug.sandbox.nodes.containerruntime import StartOrder
 from devplug.sandbox.nodes.podlifecycle import Role, plan_of
 from devplug.sandbox.nodes.podstatus import container_id, is_in_name_only
+from devplug.sandbox.nodes.probes import ContainerProbes, probes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
     from datetime import datetime
 
     from devplug.errors import KubeletCrashError
@@ -113,6 +115,8 @@ class PodContainers:
         self._uid = text(pod, "metadata", "uid")
         self._records = dict(_first_records(pod, self.plan, context.registry.now))
         self._exit_codes: dict[str, int] = {}
+        self._tasks: asyncio.TaskGroup | None = None
+        self._probing: dict[str, asyncio.Task[None]] = {}
 
     @property
     def records(self) -> Mapping[str, ContainerRecord]:
@@ -154,10 +158,12 @@ class PodContainers:
             container,
             self._records[name].starts,
             context.kubelet.container_config(self._uid, name),
+            self._address,
         )
+        probed = () if in_name_only else probes_of(container)
         id_ = container_id(self._uid, name, order.restart_count, in_name_only=in_name_only)
         self.event("Normal", "Created", "Container created", name)
-        self._records[name] = self._records[name].running(self._now, id_, image)
+        self._records[name] = self._records[name].running(self._now, id_, image, probed)
         if not in_name_only:
             try:
                 await context.runtime.start(order)
@@ -169,6 +175,7 @@ class PodContainers:
                 # It has ended already, or the node was booted meanwhile: nothing may be left of it.
                 await context.runtime.stop(self._uid, name, 0)
         self.event("Normal", "Started", "Container started", name)
+        self._begin_probes(name)
         if in_name_only and self._role(name) is Role.INITIAL:
             self._note_end(name, 0, self._now)
 
@@ -190,6 +197,55 @@ class PodContainers:
         wait = f"{seconds // 60}m{seconds % 60}s" if seconds >= 60 else f"{seconds}s"
         message = f"back-off {wait} restarting failed container={name} pod={pod}"
         self._records[name] = record.waiting("CrashLoopBackOff", message)
+
+    # ── probes ──
+
+    @asynccontextmanager
+    async def probing(self) -> AsyncIterator[None]:
+        """Probe the containers that run, and those that are started, until the block is left."""
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            try:
+                for name in self.running:
+                    self._begin_probes(name)
+                yield
+            finally:
+                for name in list(self._probing):
+                    self._end_probes(name)
+                self._tasks = None
+
+    def _begin_probes(self, name: str) -> None:
+        record, container = self._records[name], self._container(name)
+        probes = probes_of(container)
+        if self._tasks is None or not (probes and record.is_running) or is_in_name_only(record.container_id):
+            return
+        execute = partial(self._context.runtime.execute, self._uid, name)
+        observer = _Probed(self, name, self.plan.grace_seconds)
+        watched = ContainerProbes(probes, self._address, execute, observer)
+        self._probing[name] = self._tasks.create_task(watched.run())
+
+    def _end_probes(self, name: str) -> None:
+        if task := self._probing.pop(name, None):
+            task.cancel()
+
+    def note_probe(self, name: str, **facts: bool) -> None:
+        """Note what the probes of a container that runs say now."""
+        before = self._records[name]
+        if before.is_running and (after := replace(before, **facts)) != before:  # type: ignore[arg-type]
+            self._records[name] = after
+            self._changed()
+
+    async def end_failed(self, name: str, kind: str, grace_seconds: int) -> None:
+        """End a container whose startup or liveness probe has failed; its policy says whether it restarts."""
+        self.event(
+            "Normal", "Killing", f"Container {name} failed {kind.lower()} probe, will be restarted", name
+        )
+        await self._context.runtime.stop(self._uid, name, grace_seconds)
+
+    @property
+    def _address(self) -> str:
+        """The pod's address where it can be had on this machine: the same one in the network 127.0.0.0/8."""
+        return f"127.{self.pod_ip.partition('.')[2]}" if self.pod_ip else ""
 
     # ── ending ──
 
@@ -227,6 +283,8 @@ class PodContainers:
         """End all containers at once, as a boot of the node does."""
         now = self._now
         running = self.running
+        for name in running:
+            self._end_probes(name)
         self._records = {name: record.lost(now) for name, record in self._records.items()}
         self.release_address()
         for name in running:
@@ -249,6 +307,7 @@ class PodContainers:
         exit_code = self._exit_codes.pop(name, exit_code)
         record = self._records[name]
         if record.is_running:
+            self._end_probes(name)
             self._records[name] = record.terminated(exit_code, finished, reason=reason, message=message)
             with suppress(KubeletError):
                 self._context.kubelet.end_container(self._uid, name)
@@ -264,6 +323,32 @@ class PodContainers:
     def _container(self, name: str) -> Object:
         every = [*entries(self.pod, "spec", "initContainers"), *entries(self.pod, "spec", "containers")]
         return next(fields(one) for one in every if text(one, "name") == name)
+
+
+class _Probed:
+    """What the probes of one start of one container say, for the pod."""
+
+    def __init__(self, containers: PodContainers, name: str, grace_seconds: int) -> None:
+        self._containers = containers
+        self._name = name
+        self._grace_seconds = grace_seconds
+
+    def started(self) -> None:
+        """Note that the startup probe has succeeded."""
+        self._containers.note_probe(self._name, has_started=True)
+
+    def ready(self, is_ready: bool) -> None:  # noqa: FBT001 -- as in `Observer`
+        """Note what the readiness probe says now."""
+        self._containers.note_probe(self._name, passes=is_ready)
+
+    def failed(self, kind: str, message: str) -> None:
+        """Say that one probe failed."""
+        self._containers.event("Warning", "Unhealthy", f"{kind} probe failed: {message}", self._name)
+
+    async def end(self, kind: str, grace_seconds: int | None) -> None:
+        """End the container, within the probe's grace period or the pod's."""
+        grace = self._grace_seconds if grace_seconds is None else grace_seconds
+        await self._containers.end_failed(self._name, kind, grace)
 
 
 def _first_records(pod: Object, plan: PodPlan, now: datetime) -> Iterator[tuple[str, ContainerRecord]]:

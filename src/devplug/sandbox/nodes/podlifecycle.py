@@ -357,7 +357,7 @@ def _starts(plan: PodPlan, records: Records, now: datetime) -> list[NextStep]:
             continue
         if not record.is_running:
             looks.append(_start(one, record, now))
-        if one.role is Role.INITIAL or not record.starts:
+        if one.role is Role.INITIAL or not (record.starts and record.has_started):
             return looks
     for one in plan.of_role(Role.APP):
         record = records[one.name]

@@ -72,7 +72,7 @@ def _container_status(
         "image": image,
         "imageID": _image_id(image, record.container_id),
         **({"containerID": record.container_id} if record.container_id else {}),
-        "started": record.is_running,
+        "started": record.is_started,
     }
     resources = fields(container, "resources")
     if requests := fields(resources, "requests"):
@@ -267,7 +267,7 @@ def _judged(facts: PodFacts, phase: PodPhase) -> Iterator[tuple[bool, str, str]]
     else:
         yield True, completed if phase is PodPhase.SUCCEEDED else "", ""
     lasting = facts.plan.of_role(Role.SIDECAR, Role.APP)
-    unready = [one.name for one in lasting if not facts.records[one.name].is_running]
+    unready = [one.name for one in lasting if not facts.records[one.name].is_ready]
     if completed:
         condition = (False, completed, "")
     elif unready:
@@ -283,7 +283,7 @@ def _is_set_up(facts: PodFacts, name: str) -> bool:
     """Whether an init container has done its part: a sidecar runs, any other has ended well."""
     record = facts.records[name]
     if any(one.name == name for one in facts.plan.of_role(Role.SIDECAR)):
-        return record.starts > 0
+        return record.starts > 0 and record.has_started
     return (
         record.has_ended and not record.is_stale and record.ended is not None and not record.ended.exit_code
     )
@@ -308,7 +308,7 @@ def _container_statuses(pod: Object, facts: PodFacts) -> Object:
         statuses = []
         for container in entries(pod, "spec", word):
             name = text(container, "name")
-            is_ready = _is_set_up(facts, name) if name in initial else facts.records[name].is_running
+            is_ready = _is_set_up(facts, name) if name in initial else facts.records[name].is_ready
             statuses.append(
                 _container_status(
                     fields(container),

@@ -94,6 +94,16 @@ class PodWorker:
 
     async def run(self) -> None:
         """Do what is to be done about the pod until it is gone. After an error it may be run again."""
+        failure: Exception | None = None
+        async with self.containers.probing():
+            try:
+                await self._live()
+            except Exception as error:  # noqa: BLE001 -- raised below: a group wraps what passes it
+                failure = error
+        if failure is not None:
+            raise failure
+
+    async def _live(self) -> None:
         if not self.is_admitted.is_set():
             try:
                 await self._admit()
