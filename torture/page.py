@@ -41,6 +41,29 @@ $ make mutants                                           # take each guard away,
 ```
 """
 
+SANDBOX: Final = """\
+## The sandbox
+
+The sandbox stands in for a cluster, and has rules of its own. Tests hold them, not the torture.
+
+- An unexpected error in the work on one pod: the pod gets the event `InternalError`, and the work is tried
+  again after 0.1 s, then after twice as long, at most 60 s. The node and other pods go on
+  (`tests/sandbox/nodes/test_restarts.py`).
+- One in the admission of a pod: the pod is refused with `UnexpectedAdmissionError`, and the next one is
+  admitted (`tests/kubelet/test_restart.py`).
+- One in the connection to a plugin or DRA driver: the connection ends, and the kubelet goes on.
+- One in a controller, at one object: the object is tried again after 0.1 s to 60 s, and holds up no other
+  (`tests/sandbox/controllers/test_workqueue.py`).
+- One that ends a node or a controller: it is started again after 0.1 s to 60 s once the sandbox is up;
+  before that, the start fails (`tests/linux/test_supervision.py`).
+- A startup or liveness probe that fails `failureThreshold` times in a row: the container is started again
+  by its policy. A pod is Ready only while its readiness probes succeed
+  (`tests/sandbox/nodes/test_probes.py`).
+- Clients of the API server that send nothing, or half: there are at most 512 connections, with 10 s for a
+  head and 30 s for a body, and unfinished ones make room first
+  (`tests/sandbox/server/test_hostile_clients.py`).
+"""
+
 LIMITS: Final = """\
 ## How to read this
 
@@ -65,7 +88,7 @@ def main() -> int:
 
 def page(runs: Sequence[RunResult]) -> str:
     """Return the page about these runs; of the figures, those of the last one are shown."""
-    return "\n".join([HEAD, *_runs(runs), *_invariants(), *_promises(runs), *_guards(), LIMITS])
+    return "\n".join([HEAD, *_runs(runs), *_invariants(), *_promises(runs), *_guards(), SANDBOX, LIMITS])
 
 
 def _runs(runs: Sequence[RunResult]) -> Iterator[str]:

@@ -25,7 +25,7 @@ _KINDS: Final = {"startupProbe": "Startup", "readinessProbe": "Readiness", "live
 _OK: Final = range(200, 400)
 
 
-class ProbeFailedError(DevplugError):
+class _ProbeFailedError(DevplugError):
     """One probe failed; the text is the kubelet's."""
 
 
@@ -165,7 +165,7 @@ class ContainerProbes:
                 await self._probe(probe)
         except TimeoutError:
             self._observer.failed(probe.kind, f"timed out after {probe.timeout_seconds:g}s")
-        except ProbeFailedError as error:
+        except _ProbeFailedError as error:
             self._observer.failed(probe.kind, str(error))
         except (DevplugError, OSError) as error:
             self._observer.failed(probe.kind, one_line(str(error)))
@@ -177,7 +177,7 @@ class ContainerProbes:
         if probe.exec:
             code, output = await self._execute(probe.exec)
             if code:
-                raise ProbeFailedError(one_line(output) or f"command ended with exit code {code}")
+                raise _ProbeFailedError(one_line(output) or f"command ended with exit code {code}")
             return
         address = TcpAddress(probe.host or self._address, probe.port)
         if probe.http_path is None:
@@ -188,4 +188,4 @@ class ContainerProbes:
             return
         answer = await get(address, probe.http_path)
         if answer.status not in _OK:
-            raise ProbeFailedError(f"HTTP probe failed with statuscode: {answer.status}")
+            raise _ProbeFailedError(f"HTTP probe failed with statuscode: {answer.status}")
