@@ -244,6 +244,26 @@ async def test_released_stick_whose_number_a_pod_has_is_not_offered(short_dir: P
         await here.each_stick_has_one_pod()
 
 
+@pytest.mark.parametrize("how", ["damaged", "lost"])
+async def test_held_stick_with_another_id_stays_held_after_a_loss_of_records(
+    short_dir: Path, how: str
+) -> None:
+    """Rules 3 and 8: the register of names tells which hardware has the ID that the kubelet names."""
+    async with node(short_dir) as here:
+        here.machine.plug(FIRST, "1")
+        await here.start(usb(ANY, **here.cleaning()))
+        await here.must_run("p", ANY)
+        await here.edit(usb(ANY, id="stick-{serial}", **here.cleaning()))
+        await here.stop()
+        for file in here.memory():
+            if file.name.startswith("held-"):
+                file.unlink() if how == "lost" else file.write_text("{")
+        await here.start()
+        assert here.cleaned() == []
+        assert here.health("p") == {"Healthy"}
+        await here.each_stick_has_one_pod()
+
+
 async def test_next_pod_gets_all_sticks_of_a_pod_that_ended(short_dir: Path) -> None:
     """Rule 6: what the Allocate itself releases is free for it, also where the sticks changed numbers."""
     async with node(short_dir) as here:

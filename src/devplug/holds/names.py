@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct, field
 
 from devplug.devices import stable_id
+from devplug.holds.hardware import Hardware
 from devplug.linux.durable_file import remove_remains, write_whole
 
 if TYPE_CHECKING:
@@ -163,6 +164,15 @@ class NamesRegister:
         if resource_name not in self._names:
             self._names[resource_name] = Names(today=self._today, on_change=self.write)
         return self._names[resource_name]
+
+    def hardware_of(self, resource_name: str, name: str) -> Hardware | None:
+        """Return the hardware that has a name in a resource, at its last place; None if that is not known."""
+        names = self._names.get(resource_name, Names())
+        keys = [key for key, known in names.known.items() if known.name == name]
+        if not keys:
+            return None
+        by_place, _, preferred = keys[-1].partition("\n")
+        return Hardware(by_place, "" if preferred == by_place else preferred, is_whole=True)
 
     def note_twins(self, serials: Iterable[str]) -> None:
         """Record serial numbers that several present devices have."""

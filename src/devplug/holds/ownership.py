@@ -18,13 +18,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from devplug.holds.decide import Decision, Found, Hold, Listing, decide
-from devplug.holds.hardware import MEMORY_MAJOR, REPLICA_MARK, number_key
+from devplug.holds.hardware import MEMORY_MAJOR, REPLICA_MARK, Use, number_key
 from devplug.holds.names import NamesRegister
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from devplug.holds.hardware import Hardware, Key, Use
+    from devplug.holds.hardware import Hardware, Key
     from devplug.holds.held_device import Remembered
 
 
@@ -302,7 +302,12 @@ class Ownership(Generic[AnyFound]):
         use = held.use
         if use is None:
             self.incomplete.setdefault(held.resource_name, set()).add(held.device_id)
-            return Hold(held.resource_name, self._name_of(held), holder=held.holder, is_over=held.is_over)
+            name = self._name_of(held)
+            resource = self._resources.get(held.resource_name)
+            if resource is not None and name not in resource.names:
+                hardware = self.names.hardware_of(held.resource_name, name)
+                use = None if hardware is None else Use(name, hardware)
+            return Hold(held.resource_name, name, use, holder=held.holder, is_over=held.is_over)
         leads_to = tuple([key for path in use.paths if (key := self._number_at(path))])
         if use.boot != self.boot:
             # After a boot the kernel gives the numbers to other devices.
