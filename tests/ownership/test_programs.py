@@ -92,3 +92,19 @@ async def test_holds_of_a_program_that_has_ended_are_judged_by_the_others(
             await here.end("p")
         assert here.health(OTHER) == ({"x": "Healthy"} if is_ended else {})
         await there.stop()
+
+
+async def test_program_that_waits_for_its_turn_knows_what_the_one_before_gave(short_dir: Path) -> None:
+    """As in a rollout where the new pod starts before the old one has ended."""
+    async with node(short_dir) as here:
+        there = second(here)
+        await here.start(Plugin([stick(short_dir, "old", 1)]))
+        await there.start(Plugin([stick(short_dir, "new", 1)]))
+        await here.must_run("p")
+        await passes(QUIET_SECONDS)
+        await here.stop()
+        await passes(QUIET_SECONDS)
+        assert here.health() == {"old": "Healthy"}
+        await here.end("p")
+        assert here.health() == {"new": "Healthy"}
+        await there.stop()

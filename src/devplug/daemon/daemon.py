@@ -10,6 +10,7 @@ import logging
 import os
 import platform
 from contextlib import aclosing
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -278,7 +279,8 @@ class Daemon:
         if self._config is not None:
             self._drivers.setdefault(name, driver_of(self._config, resource))
         if (holders := self._context.holders_of(resource)) is not None:
-            holders.own(name, was_killed=ResourceLock(self._serving.folder, name).is_left())
+            was_killed = ResourceLock(self._serving.folder, name).is_left()
+            holders.own(name, is_waiting=True, was_killed=was_killed)
 
         def give_up(error: DevplugError) -> None:
             self._refuse(name, error)
@@ -291,6 +293,7 @@ class Daemon:
                 plugin,
                 on_failure=give_up if may_fail else None,
                 held_ids=plugin.held.held_ids,
+                on_turn=None if holders is None else partial(holders.begin, name),
                 dra=self._drivers[name],
                 evicts=resource.when_unhealthy == "evict",
             )

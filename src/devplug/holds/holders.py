@@ -280,17 +280,24 @@ class Holders:
             return None
         return await asyncio.to_thread(read_checkpoint, self._checkpoint_path)
 
-    def own(self, resource_name: str, *, was_killed: bool = False) -> None:
+    def own(self, resource_name: str, *, is_waiting: bool = False, was_killed: bool = False) -> None:
         """Read the ledger file of a resource that only we serve, and keep it up to date from now on.
 
         What was held then is held, until answers show that it is not. If the last process `was_killed`, or
         has left a damaged file, so is what the kubelet's checkpoint names: its last Allocates may be in no
-        file. Raises `ValueError` if it is owned.
+        file. If it `is_waiting`, another process may still serve the resource, and write the file, until
+        `begin`. Raises `ValueError` if it is owned.
         """
-        self._folder.own(resource_name, self._clock())
+        self._folder.own(resource_name, self._clock(), is_waiting=is_waiting)
         file = self._folder.file(resource_name)
         if was_killed or (file is not None and file.is_lost):
             self.assume_held(resource_name, self._in_checkpoint(resource_name))
+        self._looked.notify()
+        self._on_change()
+
+    def begin(self, resource_name: str) -> None:
+        """Take over the ledger file of a resource that no other process serves any more."""
+        self._folder.begin(resource_name, self._clock())
         self._looked.notify()
         self._on_change()
 

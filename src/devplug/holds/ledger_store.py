@@ -14,6 +14,8 @@ import os
 import re
 import threading
 from contextlib import asynccontextmanager, suppress
+from glob import escape, glob
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from devplug.holds.held_device import ledger_memory, ledger_text, only_text
@@ -23,7 +25,6 @@ from devplug.linux.notifier import within
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
 
     from devplug.holds.held_device import Memory
     from devplug.holds.ledger import Ledger
@@ -52,11 +53,17 @@ class LedgerFile:
         self.is_lost = False
         """Whether the last owner's file was damaged."""
         self.is_missing = False
+        self.is_begun = True
+        """Whether it may be written: not while another process may serve the resource."""
+        self._read_stamp: object = _NEVER
         self._lock = threading.Lock()
 
     def read(self) -> Memory | None:
         """Return the last owner's memory; an empty one if there is no file, None if it is damaged."""
-        remove_remains(self._path)
+        if self.is_begun:
+            remove_remains(self._path)
+        self.is_missing = self.is_lost = False
+        self._read_stamp = self._stamp()
         try:
             return ledger_memory(self._path.read_text(encoding="utf-8"), self._resource_name)
         except FileNotFoundError:
@@ -75,6 +82,16 @@ class LedgerFile:
             )
             return None
 
+    def _stamp(self) -> object:
+        with suppress(OSError):
+            status = self._path.stat()
+            return status.st_ino, status.st_mtime_ns, status.st_size
+        return None
+
+    def has_changed(self) -> bool:
+        """Whether another process has written since `read`."""
+        return self._stamp() != self._read_stamp
+
     def is_behind(self, revision: int) -> bool:
         """Whether the file is older than this revision."""
         return self._written < revision
@@ -87,7 +104,7 @@ class LedgerFile:
         """Bring the file up to date, if it is not; the last whole file stays where that fails."""
         with self._lock:
             # A thread may come to it late, with what was true before.
-            if not self.is_behind(revision):
+            if not (self.is_begun and self.is_behind(revision)):
                 return
             try:
                 self._replace(memory(), is_durable=is_durable)
@@ -184,19 +201,35 @@ class LedgerFolder:
         """By path: the resources of other processes, with what each of them remembers."""
         self._changed = asyncio.Event()
 
-    def own(self, resource_name: str, now: float) -> None:
+    def own(self, resource_name: str, now: float, *, is_waiting: bool = False) -> None:
         """Read the file of a resource into the ledger, and keep it up to date from now on.
 
-        Raises `ValueError` for a resource that is owned.
+        If it `is_waiting`, another process may still write it: until `begin`. Raises `ValueError` for a
+        resource that is owned.
         """
         if resource_name in self._files:
             raise ValueError(f"{resource_name} is owned already")
         if self._folder is None:
             self._files[resource_name] = None
             return
-        self._marks.add(resource_mark(resource_name))
-        self._scanned_at = 0
         file = self._files[resource_name] = LedgerFile(self._folder, resource_name)
+        file.is_begun = not is_waiting
+        self._recall(resource_name, file, now)
+
+    def begin(self, resource_name: str, now: float) -> None:
+        """Keep the file of a resource up to date from now on, as no other process serves it any more."""
+        file = self._files.get(resource_name)
+        if file is not None and not file.is_begun:
+            file.is_begun = True
+            self._recall(resource_name, file, now)
+
+    def _recall(self, resource_name: str, file: LedgerFile, now: float) -> None:
+        if file.is_begun:
+            self._marks.add(resource_mark(resource_name))
+            self._scanned_at = 0
+        if not file.has_changed():
+            self._changed.set()
+            return
         read = file.read()
         if read is not None:
             self._ledger.recall(resource_name, read, now)
@@ -222,13 +255,15 @@ class LedgerFolder:
         if self._folder is None:
             return []
         found = [_read(path) for path in self._other_paths()]
-        return sorted({one[0] for one in found if one})
+        return sorted({one[0] for one in found if one} - self._files.keys())
 
     def _other_paths(self) -> list[Path]:
         if self._folder is None:
             return []
-        own = {file.path for file in self._files.values() if file}
-        return sorted(set(self._folder.glob("held-????????????.json")) - own)
+        own = {file.path for file in self._files.values() if file and file.is_begun}
+        # Not Path.glob, which raises without the right to read the folder.
+        found = map(Path, glob(f"{escape(str(self._folder))}/held-????????????.json"))  # noqa: PTH207
+        return sorted(set(found) - own)
 
     def has_others(self) -> bool:
         """Whether another process has, or had, a resource in this folder."""
@@ -289,7 +324,12 @@ class LedgerFolder:
             for resource_name, file in list(self._files.items()):
                 revision = self._ledger.revision(resource_name)
                 # It may have been disowned while another one was written.
-                if file and file.is_behind(revision) and self._files.get(resource_name) is file:
+                if (
+                    file
+                    and file.is_begun
+                    and file.is_behind(revision)
+                    and self._files.get(resource_name) is file
+                ):
                     memory = self._ledger.memory_later(resource_name)
                     await asyncio.to_thread(file.write, revision, memory)
             if self.faults() != faults:

@@ -9,7 +9,9 @@ import asyncio
 import logging
 import os
 import platform
+from glob import escape, glob
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from devplug.holds.other_files import OtherFiles
@@ -17,7 +19,6 @@ from devplug.holds.ownership import HeldDevice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
-    from pathlib import Path
 
     from devplug.driver.claim_uses import ClaimUse
     from devplug.driver.counters import ClaimCounters
@@ -127,7 +128,9 @@ class Drivers:
                     yield HeldDevice(one.resource_name, one.device_id, one.use, f"ResourceClaim {claim}")
 
     def _other_paths(self) -> list[Path]:
-        return [one for one in self._folder.glob(f"*/{CLAIMS_NAME}") if one.parent.name not in self._drivers]
+        # Not Path.glob, which raises without the right to read the folder.
+        found = map(Path, glob(f"{escape(str(self._folder))}/*/{CLAIMS_NAME}"))  # noqa: PTH207
+        return [one for one in found if one.parent.name not in self._drivers]
 
     def statuses(self) -> tuple[DriverStatus, ...]:
         """Return the status of each driver at this moment, by name."""

@@ -126,7 +126,8 @@ class NodeHolds:
         """Return the holds of one more plugin; `claimed_ids` returns the IDs that claims use, if they do."""
         name = plugin.resource_name
         if claimed_ids is None:
-            self.holders.own(name, was_killed=ResourceLock(self.folder.parent, name).is_left())
+            was_killed = ResourceLock(self.folder.parent, name).is_left()
+            self.holders.own(name, is_waiting=True, was_killed=was_killed)
         self._holdings[name] = Holding(plugin, self, claimed_ids)
         self.ownership.reorder(self._holdings)
         return self._holdings[name]

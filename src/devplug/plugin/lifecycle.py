@@ -51,7 +51,8 @@ _CANNOT_BIND: Final = "cannot make a socket in the plugin folder"
 class Lifecycle:
     """Keeps one plugin registered; lives as long as the plugin is served, and owns its socket and its lock.
 
-    `on_change` is called whenever `registered_at` or `fault` may have changed.
+    `on_change` is called whenever `registered_at` or `fault` may have changed, and `on_turn` when no other
+    process serves the name any more.
     """
 
     driver = ""
@@ -65,7 +66,9 @@ class Lifecycle:
         environment: PluginEnvironment,
         on_change: Callable[[], None],
         holding: Holding | None = None,
+        on_turn: Callable[[], None] = lambda: None,
     ) -> None:
+        self._on_turn = on_turn
         self._holding = holding
         self._inventory = inventory
         self._counters = counters
@@ -269,6 +272,7 @@ class Lifecycle:
             return
         self._environment.unsay(_CANNOT_LOCK)
         if holder is None:
+            self._on_turn()
             self._obstruct("")
             name, sockets = self._inventory.resource_name, self._environment.sockets
             if removed := remove_stale_sockets(folder, name, sockets):

@@ -104,14 +104,14 @@ class ResourceLock:
 
     def is_left(self) -> bool:
         """Whether a process that held the lock was killed: one that ends well removes the file."""
-        return self.path.exists() and self.is_free()
+        return os.path.exists(self.path) and self.is_free()  # noqa: PTH110 -- raises nothing without rights
 
     def is_free(self) -> bool:
-        """Whether no process holds the lock."""
+        """Whether no process holds the lock; false where that cannot be known."""
         try:
             fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return True
+        except OSError as error:
+            return isinstance(error, FileNotFoundError)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

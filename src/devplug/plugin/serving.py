@@ -214,6 +214,7 @@ class Serving:
         *,
         on_failure: Callable[[DevplugError], None] | None = None,
         held_ids: Callable[[], AbstractSet[str]] | None = None,
+        on_turn: Callable[[], None] | None = None,
         dra: str = "",
         evicts: bool = False,
     ) -> None:
@@ -222,6 +223,8 @@ class Serving:
         `held_ids` returns the device IDs that containers may hold, and is asked at each change of the list:
         they stay listed, Unhealthy, when their device is gone. The kubelet knows them; without `held_ids`
         an ID that was given out counts as held for ever, or with `dra` for as long as a claim uses it.
+
+        `on_turn` is called when no other process serves the name any more, before the kubelet hears of us.
 
         With `dra`, the name of a DRA driver, pods get the devices by claims; `evicts` then says whether an
         Unhealthy device ends the pods that have it.
@@ -238,6 +241,7 @@ class Serving:
         holding = None
         if self._holds is not None and held_ids is None:
             holding = self._holds.add(plugin, claimed_ids)
+            on_turn = partial(self._holds.holders.begin, name)
         counters, on_change = self.counters_of(name), self.notifier.notify
         inventory = Inventory(
             name,
@@ -252,7 +256,9 @@ class Serving:
                 dra, plugin, inventory, counters, on_change, evicts=evicts, holding=holding
             )
         else:
-            lifecycle = Lifecycle(plugin, inventory, counters, self._environment, on_change, holding)
+            lifecycle = Lifecycle(
+                plugin, inventory, counters, self._environment, on_change, holding, on_turn or (lambda: None)
+            )
         task = self._group.create_task(self._supervise(name, on_failure), name=f"devplug {name}")
         self._served[name] = _Served(plugin, inventory, lifecycle, task, holding)
         self._records.forget_former(self._served)
