@@ -48,6 +48,12 @@ def test_what_a_stream_writes_is_printable(text: str) -> None:
     assert dangers(out.getvalue().replace("\r\n", "\n")) == []
 
 
+def test_bytes_are_escaped_as_text_is() -> None:
+    out = io.StringIO(newline="")
+    PrintableStream(out).write(b"plain,validate\x1b\xff")
+    assert out.getvalue() == r"plain,validate\x1b\xff"
+
+
 @given(st.text(st.characters(min_codepoint=32, max_codepoint=126) | st.sampled_from("\n\té漢")))
 def test_harmless_text_is_written_as_it_is(text: str) -> None:
     out = io.StringIO(newline="")

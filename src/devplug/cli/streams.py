@@ -25,8 +25,10 @@ class PrintableStream:
         self.terminal = stream
         """The stream behind it, for who escapes foreign texts itself."""
 
-    def write(self, text: str) -> int:
-        """Write a text, escaped."""
+    def write(self, text: str | bytes) -> int:
+        """Write a text, escaped; click writes completions as bytes."""
+        if isinstance(text, bytes):
+            text = text.decode(errors="backslashreplace")
         lines = text.split("\r\n")  # as in CSV; a lone one would overwrite the line
         self.terminal.write("\r\n".join(printable(line, keep="\n\t") for line in lines))
         return len(text)
