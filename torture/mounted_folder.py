@@ -37,7 +37,7 @@ def main() -> None:
     seed, count, first = (int(word) for word in sys.argv[1:4])
     folder = Path(sys.argv[4]) / "device-plugins"
     folder.mkdir()
-    _run("mount", "-t", "tmpfs", "-o", "size=256k,nr_inodes=64", "plugins", str(folder))
+    _run("mount", "-t", "tmpfs", "-o", "size=256k,nr_inodes=64,mode=755", "plugins", str(folder))
     print(json.dumps(asyncio.run(_played(seed, range(first, first + count), folder))))
 
 
@@ -66,7 +66,7 @@ async def _one(kubelet: HandKubelet, way: str, chance: random.Random) -> float:
     folder = kubelet.folder
     if way == "over":
         kubelet.kill()
-        _run("mount", "-t", "tmpfs", "-o", "size=256k", "over", str(folder))
+        _run("mount", "-t", "tmpfs", "-o", "size=256k,mode=755", "over", str(folder))
         try:
             await asyncio.sleep(chance.choice([0.0, 0.01]))
             kubelet.start()

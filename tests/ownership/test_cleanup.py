@@ -28,7 +28,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def full_disk(folder: Path) -> Iterator[Callable[[], Path]]:
     """Have a folder on a small disk; yield what fills it. A test skips where mounts are refused."""
     folder.mkdir(parents=True)
-    if _libc.mount(b"none", os.fsencode(folder), b"tmpfs", 0, b"size=64k"):
+    if _libc.mount(b"none", os.fsencode(folder), b"tmpfs", 0, b"size=64k,mode=700"):
         pytest.skip(f"cannot mount here: {os.strerror(ctypes.get_errno())}")
     filler = folder / "filler"
 

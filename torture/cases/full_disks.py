@@ -120,7 +120,7 @@ async def disk_full(trial: Trial) -> None:
     for number in range(COUNT):
         (devices / f"n{number}").symlink_to("/dev/null")
     run = Path("/var/run").resolve()
-    tmpfs(run, "size=1m")
+    tmpfs(run, "size=1m,mode=755")
     CDI.mkdir()
     tmpfs(CDI, "size=64k,mode=755")
     view = trial.folder / "view"

@@ -212,7 +212,9 @@ except KubeletError as error:
 def small_file_system(path: Path, options: str) -> Iterator[None]:
     path.mkdir(exist_ok=True)
     subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", options, "devplug-test", path], check=True, capture_output=True
+        ["mount", "-t", "tmpfs", "-o", f"{options},mode=755", "devplug-test", path],
+        check=True,
+        capture_output=True,
     )
     try:
         yield
