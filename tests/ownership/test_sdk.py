@@ -30,7 +30,7 @@ QUIET_SECONDS = 45.0
 
 
 class Plugin(DevicePlugin):
-    """A plugin whose list a test changes."""
+    """A plugin with a list that tests change."""
 
     resource_name = ANY
 
@@ -129,7 +129,7 @@ class Node:
 
 @asynccontextmanager
 async def node(folder: Path) -> AsyncIterator[Node]:
-    """A node whose kubelet runs, on virtual time."""
+    """A node with a running kubelet, on virtual time."""
     kubelet = Kubelet.under(folder, KubeletSettings(clock=asyncio.get_running_loop().time))
     async with kubelet.running(), asyncio.TaskGroup() as tasks:
         made = Node(folder, kubelet, tasks)

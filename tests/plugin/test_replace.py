@@ -312,7 +312,7 @@ class Starting(Named):
 
 
 async def test_a_preference_that_is_added_takes_no_registration(short_dir: Path) -> None:
-    """The kubelet is told to ask for one from the start, to be steered away from devices in use."""
+    """The kubelet asks for a preference from the start, so that devplug can steer it."""
     async with registered(short_dir, Named("old", "a", "b")) as (kubelet, serving):
         await serving.replace(Choosing("new", "a", "b"))
         await passes(30)

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 def care_of(resource: Resource) -> Care[HostDevice]:
-    """Return the care for the devices of a resource, as its configuration has it."""
+    """Return how the devices of a resource are cleaned up, by its configuration."""
     replicas = resource.share.replicas
     on_release, on_lost = resource.on_release, resource.on_lost
 

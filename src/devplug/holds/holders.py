@@ -115,7 +115,7 @@ class Holders:
         self._socket = socket
         self._is_served = is_served
         self.left: frozenset[str] = frozenset()
-        """The resources of which a process that has ended has left holds, and that no process serves now."""
+        """The resources that no process serves now, and of which a file of holds is left."""
         self._checkpoint_path = checkpoint
         self._rewrite_checkpoint = rewrite_checkpoint
         self._rewritten: tuple[Sequence[PodResources], float] | None = None
@@ -228,7 +228,7 @@ class Holders:
         """Be the only process that gives out hardware in this block, which takes no time.
 
         What other processes have recorded is known in it, and what this one gives is recorded at its end.
-        Raises `AllocationError` if another process does not let go.
+        Raises `AllocationError` if another process keeps the lock.
         """
         try:
             async with self._folder.locked():

@@ -175,7 +175,7 @@ def _is_locked(fd: int) -> bool:
 
 
 def resource_mark(resource_name: str) -> str:
-    """Return what stands for a resource in the names of files."""
+    """Return the mark of a resource in the names of files."""
     return hashlib.sha256(resource_name.encode()).hexdigest()[:12]
 
 
@@ -194,7 +194,7 @@ class LedgerFolder:
         self._ledger = ledger
         self._files: dict[str, LedgerFile | None] = {}
         self._marks: set[str] = set()
-        """Those of the owned resources."""
+        """The marks of the owned resources."""
         self._scanned_at = 0
         self._has_others = False
         self.others: OtherFiles[tuple[str, Memory]] = OtherFiles(f"{folder}/*", self._other_paths, _read)
@@ -281,7 +281,7 @@ class LedgerFolder:
     async def locked(self) -> AsyncIterator[None]:
         """Be the only process that gives out hardware in this block, which takes no time.
 
-        The lock is one of the whole folder. Raises `TimeoutError` if another process does not let go.
+        The lock is one of the whole folder. Raises `TimeoutError` if another process keeps it.
         """
         fd = -1
         with suppress(OSError):  # no folder: no process has recorded anything

@@ -121,7 +121,7 @@ def environment_at(
 
 
 def pod_resources_at(plugin_dir: StrPath | None) -> Path:
-    """Return the kubelet's socket that tells who holds what: `DEVPLUG_POD_RESOURCES`, else by the folder."""
+    """Return the PodResources socket: `DEVPLUG_POD_RESOURCES`, or the one beside the plugin folder."""
     if named := os.environ.get(POD_RESOURCES_VARIABLE):
         return Path(named).absolute()
     folder = Path(plugin_dir or os.environ.get(PLUGIN_DIR_VARIABLE) or KUBELET_PLUGIN_DIR).absolute()

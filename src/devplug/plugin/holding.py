@@ -139,7 +139,7 @@ class NodeHolds:
             self.holders.disown(resource_name)
 
     async def run(self) -> None:
-        """Follow who holds what, until cancelled."""
+        """Ask PodResources for the holders of devices, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.holders.run())
             group.create_task(self._decide())
@@ -150,7 +150,7 @@ class NodeHolds:
                 await self.holders.wait(lambda: self.holders.is_known)
 
     async def _decide(self) -> None:
-        """Decide again who offers which hardware whenever something changes."""
+        """Decide again which plugin offers which hardware, after each change."""
         while True:
             change = self._notifier.next
             self.ownership.refresh_soon()
@@ -268,7 +268,7 @@ class Holding:
         return nullcontext() if self._holders is None else self._holders.allocating()
 
     async def before_giving(self, device_ids: Iterable[str]) -> None:
-        """Release devices that nobody holds any more, and clean them up.
+        """Release devices that no pod holds any more, and clean them up.
 
         Raises `AllocationError` if a pod holds one of them, or if that fails.
         """
@@ -313,7 +313,7 @@ class Holding:
         return {one: self._use(self._listed[one].listed) for one in device_ids if one in self._listed}
 
     async def doubtful(self, device_ids: AbstractSet[str]) -> frozenset[str]:
-        """Return those of available IDs that a container may still have."""
+        """Return the available IDs that a container may still have."""
         held = device_ids & self.held.held_ids()
         if self._holders is None or not held:
             return frozenset()

@@ -160,7 +160,7 @@ class Serving:
         )
 
     def hold(self, pod_resources: Path) -> None:
-        """Follow who holds the devices of plugins that are added from now on, with the kubelet's socket."""
+        """Follow the holders of devices, by the kubelet's socket, for plugins that are added from now on."""
         from devplug.plugin.holding import NodeHolds  # the daemon has holds of its own
 
         self._holds = NodeHolds(
