@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from devplug.daemon.device_links import closeness
 from devplug.daemon.preference import Candidate, preferred
-from devplug.holds.steering import steered
+from devplug.holds.doubtful_devices import steered
 from tests.daemon.choices import chosen, linked, on_nodes, replicas
 
 POLICIES = ("auto", "packed", "spread", "aligned", "leastShared", "linked", "none")

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
+from devplug import ContainerResponse, Device
+from devplug.daemon.service import serve_config
 from devplug.driver.claim_log import state_text
 from devplug.driver.claim_uses import ClaimUse, DeviceUse
 from devplug.driver.prepared_claims import STATE_NAME
 from devplug.holds.hardware import Use
+from devplug.holds.ledger_store import resource_mark
 from devplug.kubelet.pods import PodPhase
 from devplug.linux.boot import boot_id
-from tests.daemon.hosts import UNUSED_MAJOR, needs_mknod
+from devplug.wire.deviceplugin import ALLOCATE
+from devplug.wire.sockets import connected
+from tests.daemon.hosts import UNUSED_MAJOR, config, needs_mknod
 from tests.ownership.test_sdk import OTHER, QUIET_SECONDS, Node, Plugin, node, stick
 from tests.virtualtime import on_virtual_time, passes, still
 
@@ -59,6 +65,36 @@ async def test_pods_at_the_same_time_get_hardware_of_two_programs_once(short_dir
         async with still(), asyncio.TaskGroup() as group:
             pods = [group.create_task(here.admit("p")), group.create_task(here.admit("q", OTHER))]
         assert sorted(pod.result().phase for pod in pods) == [PodPhase.FAILED, PodPhase.RUNNING]
+        await there.stop()
+
+
+class SlowPlugin(Plugin):
+    """A plugin with an Allocate that lasts until a test lets it go on."""
+
+    def __init__(self, devices: Iterable[Device]) -> None:
+        super().__init__(devices)
+        self.has_begun, self.go = asyncio.Event(), asyncio.Event()
+
+    async def allocate(self, devices: Iterable[Device], /) -> ContainerResponse:
+        self.has_begun.set()
+        await self.go.wait()
+        return await super().allocate(devices)
+
+
+async def test_hardware_that_another_program_gives_meanwhile_is_refused(short_dir: Path) -> None:
+    plugin = SlowPlugin([stick(short_dir, "a", 1)])
+    async with node(short_dir) as here:
+        there = second(here)
+        await here.start(plugin)
+        await there.start(Plugin([stick(short_dir, "x", 1)], OTHER))
+        (socket,) = here.kubelet.plugin_dir.glob(f"devplug-{resource_mark(OTHER)}-*.sock")
+        async with still(), asyncio.TaskGroup() as group:
+            admitted = group.create_task(here.admit("p"))
+            await plugin.has_begun.wait()
+            async with connected(socket) as peer:
+                await peer.call(ALLOCATE, [("x",)])
+            plugin.go.set()
+        assert "held as example.com/other x" in admitted.result().message
         await there.stop()
 
 
@@ -108,3 +144,20 @@ async def test_program_that_waits_for_its_turn_knows_what_the_one_before_gave(sh
         await here.end("p")
         assert here.health() == {"new": "Healthy"}
         await there.stop()
+
+
+async def test_daemon_leaves_the_resource_of_a_plugin_in_code_to_its_program(short_dir: Path) -> None:
+    """A daemon keeps what another daemon has served; a program may only be starting again."""
+    async with node(short_dir) as here:
+        sticks = [stick(short_dir, "a", 1), stick(short_dir, "b", 2)]
+        await here.start(Plugin(sticks))
+        await here.must_run("p")
+        await here.stop()
+        async with serve_config(
+            config("- {name: example.com/none, discover: {static: {ids: [n]}}}"),
+            plugin_dir=here.kubelet.plugin_dir,
+            pod_resources=short_dir / "pod-resources" / "kubelet.sock",
+        ):
+            await passes(QUIET_SECONDS)
+            await here.start(Plugin(sticks))
+            await here.must_run("q")

@@ -195,6 +195,7 @@ async def hooks_misbehave(trial: Trial) -> None:
                 group.create_task(calls.make(peers[plugin], "Allocate", "well", None))
                 for _ in range(THREADS_BESIDE):
                     group.create_task(calls.make(peers[plugin], "pre-start", "hangs", None))
+        await asyncio.to_thread(threading.get_ident)  # holds are written in a thread
         before = threading.active_count()
         async with nothing_kept(trial):
             await calls.make_all([peers[plugin] for plugin in wrong], peers[good])

@@ -501,7 +501,7 @@ class ConfiguredPlugin(DevicePlugin):
         if not (has_choice or doubtful):
             return ()
         from devplug.daemon.preference import preferred
-        from devplug.holds.steering import steered
+        from devplug.holds.doubtful_devices import steered
 
         allowed, must = steered(by_id, must, size, doubtful)
         chosen = preferred(

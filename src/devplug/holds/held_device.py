@@ -92,8 +92,11 @@ _VERSION: Final = 2
 _encode: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 
-def ledger_text(resource_name: str, memory: Memory) -> str:
-    """Return the text that `ledger_memory` reads; the same for the same memory."""
+def ledger_text(resource_name: str, memory: Memory, owner: str = "") -> str:
+    """Return the text that `ledger_memory` reads; the same for the same memory.
+
+    `owner` names what serves the resource, for other programs.
+    """
     kubelets = sorted({held.kubelet for held in memory.values() if held.kubelet is not None})
     places = {kubelet: place for place, kubelet in enumerate(kubelets)}
     # Entry by entry: one call for all of many thousands would let no other thread run meanwhile, and as
@@ -101,7 +104,9 @@ def ledger_text(resource_name: str, memory: Memory) -> str:
     held = ",".join(
         f"{_encode(device_id)}:{_encode(_entry(memory[device_id], places))}" for device_id in sorted(memory)
     )
-    head = {"version": _VERSION, "resource": resource_name, "kubelets": kubelets}
+    head: dict[str, Any] = {"version": _VERSION, "resource": resource_name, "kubelets": kubelets}
+    if owner:
+        head["owner"] = owner
     return f'{_encode(head)[:-1]},"held":{{{held}}}}}\n'
 
 

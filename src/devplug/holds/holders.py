@@ -94,6 +94,7 @@ class Holders:
     goes back. `on_change` is called when a device's holders change, or the kubelet begins or
     ceases to answer, and after each question without answer. `is_served` returns whether a process serves a
     resource; what no process serves is judged here. `other_claims` has what claims of other processes use.
+    `owner` stands in our files, for other processes.
     """
 
     def __init__(
@@ -110,6 +111,7 @@ class Holders:
         on_change: Callable[[], None] = lambda: None,
         is_served: Callable[[str], bool] = lambda _: True,
         other_claims: OtherFiles[Any] | None = None,
+        owner: str = "",
     ) -> None:
         self._other_claims = other_claims
         self._socket = socket
@@ -125,7 +127,7 @@ class Holders:
         self._timeout_seconds = timeout_seconds
         self._clock = clock
         self._ledger = Ledger(self._rules)
-        self._folder = LedgerFolder(ledger_folder, self._ledger, self._note_faults)
+        self._folder = LedgerFolder(ledger_folder, self._ledger, self._note_faults, owner)
         self._on_change = on_change
         self._wake = asyncio.Event()
         self._has_moved = False
@@ -198,7 +200,7 @@ class Holders:
 
     def held(self) -> Iterator[tuple[str, str, Remembered, bool]]:
         """Yield resource name, ID and hold of each held ID, and whether it is only to be cleaned."""
-        others = dict(self._folder.others.contents.values())
+        others = {one.resource_name: one.memory for one in self._folder.others.contents.values()}
         served = others.keys() - self.left
         for one in self._ledger.held():
             if one[0] not in served:
@@ -245,10 +247,10 @@ class Holders:
         """Judge from now on what a process that has ended has left, as long as no process serves it."""
         is_changed = self.look_at_others()
         others = self._folder.others.contents.values()
-        left = frozenset(name for name, _ in others if not self._is_served(name))
-        for name, memory in others:
-            if name in left - self.left:
-                self._ledger.recall(name, memory, self._clock())
+        left = frozenset(one.resource_name for one in others if not self._is_served(one.resource_name))
+        for one in others:
+            if one.resource_name in left - self.left:
+                self._ledger.recall(one.resource_name, one.memory, self._clock())
         if is_changed or left != self.left:
             self.left = left
             self._looked.notify()
@@ -302,7 +304,7 @@ class Holders:
         self._on_change()
 
     def left_behind(self) -> list[str]:
-        """Return the resources of which another process has left holds, sorted, without those owned here."""
+        """Return the resources of which another daemon has left holds, sorted, without those owned here."""
         return self._folder.left_behind()
 
     def disown(self, resource_name: str) -> None:

@@ -18,6 +18,8 @@ from glob import escape, glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
+
 from devplug.holds.held_device import ledger_memory, ledger_text, only_text
 from devplug.holds.other_files import OtherFiles
 from devplug.linux.durable_file import remove_remains, write_whole
@@ -42,7 +44,8 @@ class LedgerFile:
     It may be written in any thread. `revision` grows with what is to be remembered.
     """
 
-    def __init__(self, folder: Path, resource_name: str) -> None:
+    def __init__(self, folder: Path, resource_name: str, owner: str = "") -> None:
+        self._owner = owner
         self._path = self.path = folder / f"held-{resource_mark(resource_name)}.json"
         self._resource_name = resource_name
         self._written = _NEVER
@@ -129,15 +132,29 @@ class LedgerFile:
         if not memory and not self.is_kept:
             self._path.unlink(missing_ok=True)
             return
-        write_whole(self._path, ledger_text(self._resource_name, memory), is_durable=is_durable)
+        write_whole(self._path, ledger_text(self._resource_name, memory, self._owner), is_durable=is_durable)
 
 
-def _read(path: Path) -> tuple[str, Memory] | None:
-    """Return resource name and memory of a ledger file; None, after a logged warning, if it is damaged."""
+class Recorded(Struct, frozen=True):
+    """The content of another process's ledger file."""
+
+    resource_name: str
+    memory: Memory
+    owner: str = ""
+    """What has served the resource: `IN_CODE`, or empty for a daemon."""
+
+
+IN_CODE: Final = "code"
+"""The owner of the holds of a plugin in code: only that program can serve its resource."""
+
+
+def _read(path: Path) -> Recorded | None:
+    """Return what a ledger file has; None, after a logged warning, if it is damaged."""
     try:
         text = path.read_text(encoding="utf-8")
-        resource_name = only_text(json.loads(text)["resource"])
-        return resource_name, ledger_memory(text, resource_name)
+        head = json.loads(text)
+        resource_name = only_text(head["resource"])
+        return Recorded(resource_name, ledger_memory(text, resource_name), only_text(head.get("owner", "")))
     except FileNotFoundError:
         return None
     except (OSError, LookupError, RecursionError, TypeError, ValueError) as error:
@@ -187,8 +204,13 @@ class LedgerFolder:
     """
 
     def __init__(
-        self, folder: Path | None, ledger: Ledger, on_faults: Callable[[], None] = lambda: None
+        self,
+        folder: Path | None,
+        ledger: Ledger,
+        on_faults: Callable[[], None] = lambda: None,
+        owner: str = "",
     ) -> None:
+        self._owner = owner
         self._folder = self.path = folder
         self._on_faults = on_faults
         self._ledger = ledger
@@ -197,7 +219,7 @@ class LedgerFolder:
         """The marks of the owned resources."""
         self._scanned_at = 0
         self._has_others = False
-        self.others: OtherFiles[tuple[str, Memory]] = OtherFiles(f"{folder}/*", self._other_paths, _read)
+        self.others: OtherFiles[Recorded] = OtherFiles(f"{folder}/*", self._other_paths, _read)
         """By path: the resources of other processes, with what each of them remembers."""
         self._changed = asyncio.Event()
 
@@ -212,7 +234,7 @@ class LedgerFolder:
         if self._folder is None:
             self._files[resource_name] = None
             return
-        file = self._files[resource_name] = LedgerFile(self._folder, resource_name)
+        file = self._files[resource_name] = LedgerFile(self._folder, resource_name, self._owner)
         file.is_begun = not is_waiting
         self._recall(resource_name, file, now)
 
@@ -251,11 +273,12 @@ class LedgerFolder:
         return file.fault
 
     def left_behind(self) -> list[str]:
-        """Return the resources of which another process has left holds, sorted, without those owned here."""
+        """Return the resources of which another daemon has left holds, sorted, without those owned here."""
         if self._folder is None:
             return []
         found = [_read(path) for path in self._other_paths()]
-        return sorted({one[0] for one in found if one} - self._files.keys())
+        names = {one.resource_name for one in found if one and one.owner != IN_CODE}
+        return sorted(names - self._files.keys())
 
     def _other_paths(self) -> list[Path]:
         if self._folder is None:

@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from devplug.holds.decide import Decision, Found, Hold, Listing, decide
-from devplug.holds.hardware import MEMORY_MAJOR, REPLICA_MARK, Use, number_key
+from devplug.holds.hardware import REPLICA_MARK, Use, number_key
 from devplug.holds.names import NamesRegister
 
 if TYPE_CHECKING:
@@ -70,14 +70,14 @@ def held_by_pods(held: Iterable[tuple[str, str, Remembered, bool]]) -> Iterator[
 
 
 def number_at(path: str) -> Key | None:
-    """Return the key of the device number to which a path leads, links followed; None if to no hardware."""
+    """Return the key of the device number to which a path leads, links followed; None if to none."""
     try:
         status = os.stat(path)  # noqa: PTH116 -- within each Allocate, a Path costs as much again
     except OSError:
         return None
     is_block = stat.S_ISBLK(status.st_mode)
     number = os.major(status.st_rdev), os.minor(status.st_rdev)
-    if not is_block and (not stat.S_ISCHR(status.st_mode) or number[0] == MEMORY_MAJOR):
+    if not (is_block or stat.S_ISCHR(status.st_mode)):
         return None
     return number_key(number, is_block=is_block)
 
@@ -230,7 +230,11 @@ class Ownership(Generic[AnyFound]):
     def absent(self, resource_name: str) -> frozenset[str]:
         """Return the names of a resource's held devices whose hardware nothing shows to be present."""
         unfound = [one for one in self._current().unfound if one.resource_name == resource_name]
-        return frozenset(one.name for one in unfound if one.use is not None and not self._leads_to_it(one))
+        return frozenset(
+            one.name
+            for one in unfound
+            if one.use is not None and (one.use.hardware or one.use.paths) and not self._leads_to_it(one)
+        )
 
     def elsewhere(self, resource_name: str) -> dict[str, str]:
         """Return a resource's held devices that are present and not among what it offers, by name.

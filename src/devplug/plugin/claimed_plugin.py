@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from devplug.holds.hardware import Use
     from devplug.plugin.contract import DevicePlugin
     from devplug.plugin.counters import PluginCounters
-    from devplug.plugin.holding import Holding
+    from devplug.plugin.holds import Holding
     from devplug.plugin.inventory import Inventory
     from devplug.status import DeviceStatus
 

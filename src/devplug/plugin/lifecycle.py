@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from devplug.plugin.contract import DevicePlugin
     from devplug.plugin.counters import PluginCounters
     from devplug.plugin.environment import PluginEnvironment
-    from devplug.plugin.holding import Holding
+    from devplug.plugin.holds import Holding
     from devplug.plugin.inventory import Inventory
     from devplug.status import DeviceStatus
     from devplug.wire.sockets import Listener

@@ -26,7 +26,7 @@ from devplug.errors import (
     outcome_of,
     quoted,
 )
-from devplug.holds.steering import steered
+from devplug.holds.doubtful_devices import steered
 from devplug.linux.notifier import within
 from devplug.logs import AUDIT
 from devplug.plugin.callbacks import PluginCode, hanging_line
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from devplug.plugin.contract import DevicePlugin
     from devplug.plugin.counters import PluginCounters
-    from devplug.plugin.holding import Holding
+    from devplug.plugin.holds import Holding
     from devplug.plugin.inventory import Inventory
     from devplug.wire.sockets import Binding
     from devplug.wire.values import PluginOptions, PreferenceRequest

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from devplug.plugin.contract import DevicePlugin
     from devplug.plugin.counters import PluginCounters
     from devplug.plugin.environment import PluginEnvironment, Registration
-    from devplug.plugin.holding import Holding, NodeHolds
+    from devplug.plugin.holds import Holding, NodeHolds
     from devplug.plugin.status import Describe
     from devplug.plugin.takeover_detector import TakeoverDetector
     from devplug.status import DriverStatus, ProcessStatus, ResourceStatus
@@ -161,7 +161,7 @@ class Serving:
 
     def hold(self, pod_resources: Path) -> None:
         """Follow the holders of devices, by the kubelet's socket, for plugins that are added from now on."""
-        from devplug.plugin.holding import NodeHolds  # the daemon has holds of its own
+        from devplug.plugin.holds import NodeHolds  # the daemon has holds of its own
 
         self._holds = NodeHolds(
             self.folder,

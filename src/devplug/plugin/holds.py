@@ -18,9 +18,10 @@ from msgspec.structs import replace
 from devplug.devices import Device, HealthState
 from devplug.errors import UnhealthyDeviceError
 from devplug.holds.audit import audit_holders
-from devplug.holds.hardware import Use
+from devplug.holds.hardware import MEMORY_MAJOR, Use, number_key
 from devplug.holds.held_devices import Care, DirtyFile, HeldDevices
 from devplug.holds.holders import ANSWER_SECONDS, Holders
+from devplug.holds.ledger_store import IN_CODE
 from devplug.holds.ownership import HeldDevice, Ownership, held_by_pods, number_at
 from devplug.kubelet_dir import CHECKPOINT_NAME
 from devplug.linux.boot import boot_id
@@ -47,6 +48,10 @@ __all__ = ["Holding", "ListedDevice", "NodeHolds"]
 CLEAN_UP: Final = "clean_up"
 
 
+_MEMORY: Final = number_key((MEMORY_MAJOR, 0), is_block=False).removesuffix("0")
+"""The start of the keys of /dev/null and its like: no hardware is behind them."""
+
+
 class ListedDevice(Struct, frozen=True):
     """A device as its plugin lists it, under the ID that the kubelet knows."""
 
@@ -70,7 +75,8 @@ def _own_paths(device: Device) -> list[str]:
 
 
 def _keys(device: Device) -> tuple[Key, ...]:
-    return tuple([key for path in _own_paths(device) if (key := number_at(path))])
+    found = [key for path in _own_paths(device) if (key := number_at(path))]
+    return tuple(key for key in found if not key.startswith(_MEMORY))
 
 
 class NodeHolds:
@@ -107,6 +113,7 @@ class NodeHolds:
             clock=asyncio.get_running_loop().time,
             is_served=lambda name: not ResourceLock(folder, name).is_free(),
             other_claims=other_claims,
+            owner=IN_CODE,
             on_change=notifier.notify,
         )
         self.boot = boot_id()
