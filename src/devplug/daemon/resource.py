@@ -397,11 +397,15 @@ class ConfiguredPlugin(DevicePlugin):
         try:
             if self.is_retired:
                 raise UnhealthyDeviceError(REMOVED, *devices)
+            elsewhere = self.context.ownership.elsewhere(self.resource_name)
             # A reset may have the device appear anew, so its nodes are looked at afterwards.
             await self.held.before_giving(devices)
             names = self._names(devices)
             sick = self._names(one for one in devices if one.health.state is HealthState.UNHEALTHY)
-            found = {name: self._checked(name, is_tolerated=name in sick) for name in names}
+            found = {
+                name: self._checked(name, is_tolerated=name in sick, was_listed=elsewhere.get(name) == "")
+                for name in names
+            }
             given = self._responses.of(devices, found, first_index)
             check_shares(self._host, given.shares, self.resource)
             async with (
@@ -539,14 +543,16 @@ class ConfiguredPlugin(DevicePlugin):
     def _names(self, devices: Iterable[HasId]) -> list[str]:
         return sorted(self.listing.names_of(device.id for device in devices))
 
-    def _checked(self, name: str, *, is_tolerated: bool = False) -> HostDevice:
+    def _checked(self, name: str, *, is_tolerated: bool = False, was_listed: bool = False) -> HostDevice:
         """Return a device as it is now; raises `UnhealthyDeviceError` if a container cannot get it.
 
         One that was plugged in again a moment ago may have other nodes by now, and its old ones may be
-        another device's. Then the source scans again: a pod that is refused now has failed for good.
+        another device's. Then the source scans again: a pod that is refused now has failed for good. For the
+        same reason a device is allocated that `was_listed`, because a container had it, although an edit has
+        left it out.
         """
         known = self.listing.known.get(name)
-        if known is None or not known.is_present:
+        if known is None or not (known.is_present or was_listed):
             is_elsewhere = name in self.context.ownership.elsewhere(self.resource_name)
             raise UnhealthyDeviceError(REMOVED if is_elsewhere else "unplugged", Device(name))
         if not is_tolerated and (health := self._health_of(name)).state is HealthState.UNHEALTHY:

@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from devplug.holds.decide import Decision, Found, Hold, Listing, decide
-from devplug.holds.hardware import REPLICA_MARK, Use, number_key
+from devplug.holds.hardware import MEMORY_MAJOR, REPLICA_MARK, Use, number_key
 from devplug.holds.names import NamesRegister
 
 if TYPE_CHECKING:
@@ -70,14 +70,14 @@ def held_by_pods(held: Iterable[tuple[str, str, Remembered, bool]]) -> Iterator[
 
 
 def number_at(path: str) -> Key | None:
-    """Return the key of the device number to which a path leads, links followed; None if to none."""
+    """Return the key of the device number to which a path leads, links followed; None if to no hardware."""
     try:
         status = os.stat(path)  # noqa: PTH116 -- within each Allocate, a Path costs as much again
     except OSError:
         return None
     is_block = stat.S_ISBLK(status.st_mode)
     number = os.major(status.st_rdev), os.minor(status.st_rdev)
-    if not (is_block or stat.S_ISCHR(status.st_mode)):
+    if not is_block and (not stat.S_ISCHR(status.st_mode) or number[0] == MEMORY_MAJOR):
         return None
     return number_key(number, is_block=is_block)
 

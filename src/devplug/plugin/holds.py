@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from devplug.devices import Device, HealthState
 from devplug.errors import UnhealthyDeviceError
 from devplug.holds.audit import audit_holders
-from devplug.holds.hardware import MEMORY_MAJOR, Use, number_key
+from devplug.holds.hardware import Use
 from devplug.holds.held_devices import Care, DirtyFile, HeldDevices
 from devplug.holds.holders import ANSWER_SECONDS, Holders
 from devplug.holds.ledger_store import IN_CODE
@@ -48,10 +48,6 @@ __all__ = ["Holding", "ListedDevice", "NodeHolds"]
 CLEAN_UP: Final = "clean_up"
 
 
-_MEMORY: Final = number_key((MEMORY_MAJOR, 0), is_block=False).removesuffix("0")
-"""The start of the keys of /dev/null and its like: no hardware is behind them."""
-
-
 class ListedDevice(Struct, frozen=True):
     """A device as its plugin lists it, under the ID that the kubelet knows."""
 
@@ -75,8 +71,7 @@ def _own_paths(device: Device) -> list[str]:
 
 
 def _keys(device: Device) -> tuple[Key, ...]:
-    found = [key for path in _own_paths(device) if (key := number_at(path))]
-    return tuple(key for key in found if not key.startswith(_MEMORY))
+    return tuple([key for path in _own_paths(device) if (key := number_at(path))])
 
 
 class NodeHolds:
