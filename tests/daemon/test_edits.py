@@ -115,8 +115,12 @@ async def test_edits_of_expose_interrupt_nothing(short_dir: Path) -> None:
                 edits[str(number)] = now()
                 await passes(0.3)
         assert one.is_uninterrupted()
-        first_answers = {edit: at for at, edit in reversed(one.answers) if edit in edits}
-        assert max(first_answers[edit] - at for edit, at in edits.items()) < 1.5
+        # PodResources answers 100 questions a second, so a pod may wait while one edit follows another.
+        waits = {
+            edit: min(at - written for at, answer in one.answers if int(answer) >= int(edit))
+            for edit, written in edits.items()
+        }
+        assert max(waits.values()) < 1.5
         assert [edit for _, edit in one.answers] == sorted((edit for _, edit in one.answers), key=int)
 
 
