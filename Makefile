@@ -94,7 +94,9 @@ quick: .venv/.ready ## at each save: form, lint, types and the tests of the pure
 	$(BIN)/mypy
 	$(BIN)/$(PYTEST) --quiet -m "not nightly" --hypothesis-profile brief $(PURE) $(ARGS)
 
-test: test-source test-wheel ## run all that a change can break, on the source, and a smoke of the wheel
+# BESIDE: what else to run beside the tests of the wheel, which leave a processor idle.
+test: test-source ## run all that a change can break, on the source, and a smoke of the wheel
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target test-wheel $(BESIDE)
 
 test-source: .venv/.ready ## run the tests on the source; a part: make test-source ARGS=tests/wire
 	$(BIN)/$(PYTEST) -m "not nightly" --durations 20 $(ARGS)
@@ -144,7 +146,7 @@ mutants: .venv/.ready ## take each guard of the invariants away in turn, and sho
 	@$(BIN)/python -m torture.mutants $(ARGS)
 
 hardware: .venv/.ready ## plug real kernel devices into a QEMU guest with the daemon; root on Debian installs it
-	@$(BIN)/python -m lab $(ARGS)
+	@$(BIN)/python -m lab $(or $(LAB_ARGS),$(ARGS))
 
 check: .venv/.ready ## judge form, types, layers and promises, without running the other tests
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target check-types check-rest

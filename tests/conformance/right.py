@@ -38,7 +38,7 @@ class RightPlugin:
     version = "v1beta1"
     options = PluginOptions(pre_start_required=True, preferred_allocation_available=True)
     register_timeout_seconds: float | None = 30.0
-    poll_seconds = 0.05
+    poll_seconds = 0.1
     retry_seconds = 0.2
     stream_seconds = 5.0
     """How long a kubelet may take to open the stream: one that has dialled a predecessor never does."""

@@ -267,14 +267,13 @@ def test_every_example_and_every_kind_of_discovery_is_tried() -> None:
     assert {*(KINDS[one] for one in tried), "static"} == set(Discover.alternatives)
 
 
+SMOKE: Final = ("cameras-camera", "everyone-tun", "gpus-cdi-gpu", "serial-serial", "sriov-dpdk-vf")
+"""The cases of `make test`: nodes that come and go, shared ones, CDI names, NUMA nodes and variables."""
+
+
 def marks(case: Case) -> Sequence[pytest.MarkDecorator]:
-    """Have `make test` try one case for each kind of discovery, one with a USB device if there is any."""
-    same = sorted(
-        (one for one in CASES if KINDS[one.resource] == KINDS[case.resource]),
-        key=lambda one: not one.usb_device,
-    )
     return [
-        *([] if case == same[0] else [pytest.mark.nightly]),
+        *([] if str(case) in SMOKE else [pytest.mark.nightly]),
         *([needs_standin] if "nvidia" in case.resource_name else []),
     ]
 
