@@ -13,8 +13,12 @@ from devplug.cdi.spec import CdiDevice, CdiSpec
 from devplug.daemon.changeover import draining_of
 from devplug.daemon.config.loader import load
 from devplug.daemon.service import serve_config
+from devplug.driver.claim_log import state_text
 from devplug.driver.claim_spec import file_name, file_text
 from devplug.driver.claim_uses import ClaimUse, DeviceUse
+from devplug.driver.prepared_claims import STATE_NAME
+from devplug.holds.hardware import Use
+from devplug.holds.other_files import IN_CODE
 from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import Container, Pod, PodPhase
 from devplug.linux.boot import boot_id
@@ -24,7 +28,8 @@ from devplug.web.addresses import UnixAddress
 from devplug.web.client import get
 from devplug.wire.dra import UNPREPARE, ClaimName
 from devplug.wire.sockets import connected
-from tests.driver.apiserver import NODE, cluster
+from tests.daemon.hosts import UNUSED_MAJOR, char_node, needs_mknod
+from tests.driver.apiserver import NODE, Cluster, cluster
 from tests.virtualtime import on_virtual_time, passes
 from tests.waiting import until
 
@@ -162,3 +167,81 @@ async def test_a_resource_that_leaves_claims_is_no_device_plugins_before_the_sli
         server.start()
         await kubelet.wait(lambda: kubelet.allocatable().get(NAME) == 2)
         assert server.slices() == []
+
+
+OLD, OLD_NAME = "old.example.com", "example.com/gone"
+UID = "11111111-2222-3333-4444-555555555555"
+
+
+def leave_claim(root: Path, driver: str, resource_name: str, use: Use | None = None, owner: str = "") -> None:
+    """Leave on the machine what a daemon that has ended knows of a claim in use."""
+    used = DeviceUse("r", "a0", resource_name, "a0", use=use)
+    state = root / "plugins" / driver / STATE_NAME
+    state.parent.mkdir(parents=True)
+    state.write_text(state_text({UID: ClaimUse("default", "c", UID, (used,), 1, boot_id(), owner=owner)}))
+
+
+async def unprepare(root: Path, driver: str) -> None:
+    """Call what the kubelet calls when the pod of the claim has ended; raises the refusal."""
+    async with connected(root / "plugins" / driver / "dra.sock") as peer:
+        answers = await peer.call(
+            UNPREPARE["v1.DRAPlugin"], (ClaimName(namespace="default", name="c", uid=UID),)
+        )
+    assert answers == {UID: ""}
+
+
+@pytest.mark.parametrize("text", [CLAIMS, PLUGIN], ids=["another driver", "a device plugin"])
+async def test_claims_of_a_driver_that_is_configured_no_more_are_unprepared(
+    short_dir: Path, text: str
+) -> None:
+    kubelet = Kubelet.under(short_dir)
+    (short_dir / "plugins_registry").mkdir(exist_ok=True)
+    leave_claim(short_dir, OLD, NAME)
+    async with cluster(short_dir) as server, kubelet.running(), daemon(kubelet, short_dir, text) as serving:
+        await until((short_dir / "plugins" / OLD / "dra.sock").exists)
+        assert list((short_dir / "plugins_registry").glob(f"{OLD}*.sock"))
+        await until(lambda: [one.is_held for one in serving.statuses()[0].devices] == [True])
+        assert NAME not in kubelet.allocatable()
+        await unprepare(short_dir, OLD)
+        if text == CLAIMS:
+            await until(lambda: len(server.devices()) == 2)
+            assert {one["spec"]["driver"] for one in server.slices()} == {DRIVER}
+        else:
+            await kubelet.wait(lambda: kubelet.allocatable().get(NAME) == 2)
+
+
+def offered(server: Cluster) -> list[str]:
+    """Return the resources of the published devices."""
+    return [
+        one["attributes"]["resource"]["string"]
+        for piece in server.slices()
+        for one in piece["spec"]["devices"]
+    ]
+
+
+@needs_mknod
+async def test_device_of_a_claim_is_cleaned_by_the_resource_that_finds_it_now(short_dir: Path) -> None:
+    node, log, kubelet = char_node(short_dir / "dev0", 5), short_dir / "log", Kubelet.under(short_dir)
+    (short_dir / "plugins_registry").mkdir(exist_ok=True)
+    use = Use("a0", numbers=(f"char {UNUSED_MAJOR}:5",), paths=(str(node),), boot=boot_id(), is_dirty=True)
+    leave_claim(short_dir, DRIVER, OLD_NAME, use)
+    text = (
+        f"{{version: 1, driver: {DRIVER}, resources: [{{name: {NAME}, serve: dra, "
+        f'discover: {{path: "{node}"}}, '
+        f'onRelease: {{exec: {{command: [/bin/sh, -c, "echo $0 >> {log}", "{{hostPath}}"]}}}}}}]}}'
+    )
+    async with cluster(short_dir) as server, kubelet.running(), daemon(kubelet, short_dir, text):
+        await until((short_dir / "plugins" / DRIVER / "dra.sock").exists)
+        await until(lambda: offered(server) == [OLD_NAME])
+        await unprepare(short_dir, DRIVER)
+        assert log.read_text() == f"{node}\n"
+        await until(lambda: offered(server) == [NAME])
+
+
+async def test_claims_of_a_driver_in_code_are_left_to_its_program(short_dir: Path) -> None:
+    kubelet = Kubelet.under(short_dir)
+    (short_dir / "plugins_registry").mkdir(exist_ok=True)
+    leave_claim(short_dir, OLD, NAME, owner=IN_CODE)
+    async with cluster(short_dir) as server, kubelet.running(), daemon(kubelet, short_dir, CLAIMS):
+        await until(lambda: len(server.devices()) == 2)
+        assert not (short_dir / "plugins" / OLD / "dra.sock").exists()

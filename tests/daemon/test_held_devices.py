@@ -175,6 +175,20 @@ async def test_what_one_daemon_could_not_clean_the_other_one_cleans_before_it_gi
     assert lines(node.log) == ["a", "a"]
 
 
+async def test_damaged_list_of_dirty_devices_has_each_device_cleaned_once(tmp_path: Path) -> None:
+    node = Claimed(tmp_path)
+    node.new.follow([HostDevice("a"), HostDevice("b"), HostDevice("c")], is_any_gone=False)
+    await node.give(node.new, "b")
+    (tmp_path / "dirty").write_text("[")
+    for _ in range(2):
+        await node.give(node.new, "a")
+        await node.release(node.new, "a")
+    assert lines(node.log) == ["a", "a", "a"]
+    await node.give(node.old, "c")
+    assert lines(node.log) == ["a", "a", "a", "c"]
+    assert (tmp_path / "dirty.unreadable").read_text() == "["
+
+
 async def test_replicas_that_are_released_at_the_same_time_are_cleaned_once(tmp_path: Path) -> None:
     node = Claimed(tmp_path, "share: {replicas: 3}")
     await node.give(node.old, "a::0", "a::1", "a::2")

@@ -179,7 +179,7 @@ def _write_dirty(folder: Path, value: int) -> None:
 
 
 def _read_dirty(folder: Path) -> int | None:
-    return _value_of([*DirtyFile(folder / "dirty.json").read()])
+    return _value_of([*(DirtyFile(folder / "dirty.json").read() or ())])
 
 
 def _write_state(folder: Path, value: int) -> None:

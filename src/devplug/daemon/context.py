@@ -48,6 +48,8 @@ class DaemonContext(Struct):
     """What every Allocate gave, by resource and device ID, where `holders` is None."""
     claimed: Callable[[], Iterable[HeldDevice]] = lambda: ()
     """Returns the devices that claims use, of all drivers on this node."""
+    releasing: dict[str, set[str]] = field(default_factory=dict)
+    """By resource: the IDs of devices that claims release, and that are being cleaned."""
     clean_elsewhere: Callable[[Use], Awaitable[str | None]] = _not_found
     """Has hardware cleaned that its own resource does not find or clean any more; returns why that failed."""
     claims_revision: Callable[[], object] = lambda: None
@@ -97,11 +99,15 @@ class DaemonContext(Struct):
         for resource_name, given in self.given.items():
             for device_id, use in given.items():
                 yield HeldDevice(resource_name, device_id, use)
-        yield from self.claimed()
+        for one in self.claimed():
+            is_over = one.device_id in self.releasing.get(one.resource_name, ())
+            yield replace(one, is_over=True) if is_over else one
 
     def _revision(self) -> object:
         revision = None if self.holders is None else self.holders.revision
-        return revision, [len(given) for given in self.given.values()], self.claims_revision()
+        given = [len(given) for given in self.given.values()]
+        releasing = [tuple(ids) for ids in self.releasing.values()]
+        return revision, given, self.claims_revision(), releasing
 
     def holders_of(self, resource: Resource) -> Holders | None:
         """Return who knows the holders of a resource's devices; None if claims use them."""
@@ -110,6 +116,11 @@ class DaemonContext(Struct):
     def claimed_ids_of(self, resource: Resource) -> Callable[[], frozenset[str]] | None:
         """Return what returns the device IDs of a resource that claims use; None without claims."""
         return partial(self.claimed_ids, resource.name) if resource.serve == "dra" else None
+
+    def claimed_use(self, resource_name: str, device_id: str) -> Use | None:
+        """Return what containers have of a device that a claim uses, as far as it is known."""
+        held = ((one.resource_name, one.device_id, one.use) for one in self.claimed())
+        return next((use for name, id_, use in held if (name, id_) == (resource_name, device_id)), None)
 
     def host_for(self, resource_name: str) -> Host:
         """Return the host as the sources of one resource see it: their looks are counted."""

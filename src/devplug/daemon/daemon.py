@@ -11,7 +11,7 @@ import os
 import platform
 from contextlib import aclosing
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -31,7 +31,7 @@ from devplug.plugin.drivers import NODE_NAME_VARIABLE
 from devplug.plugin.resource_lock import ResourceLock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
     from pathlib import Path
 
     from devplug.daemon.config.types import Config
@@ -182,14 +182,15 @@ class Daemon:
         wanted = {resource.name: resource for resource in placement.here}
         # What waits for labels is served as before until they are read.
         kept = {*wanted, *(resource.name for resource in placement.waiting)}
+        left = {} if self._has_started else self._serving.left_behind(config.driver or "")
         self._context.ownership.reorder(resource.name for resource in config.resources)
         self.unserved = {name: why for name, why in self.unserved.items() if name in kept}
         for name in [name for name in self.resources() if name not in kept]:
             self._withdraw(name)
         for name, resource in wanted.items():
             driver = driver_of(config, resource)
-            if config.driver and name not in self._begun:
-                await self._serve_as_before(resource, "" if driver else config.driver)
+            if name not in self._begun:
+                await self._serve_as_before(resource, config, left)
             self._begun.add(name)
             if self._drivers.get(name, driver) != driver:
                 if name in self.resources():
@@ -202,29 +203,41 @@ class Daemon:
             elif self.resources().get(name) != resource:
                 self._serve(resource)
         if not self._has_started:
-            self._serve_left_behind()
+            self._serve_left_behind(left)
         self._has_started = True
 
-    def _serve_left_behind(self) -> None:
+    def _serve_left_behind(self, left: Mapping[str, Iterable[str]]) -> None:
         """Keep resources registered that are configured no more, while containers hold their devices.
 
-        The process before this one served them: the configuration was edited meanwhile.
+        The process before this one served them: the configuration was edited meanwhile. `left` has those of
+        claims, by driver.
         """
-        if (holders := self._context.holders) is None:
-            return
-        for name in holders.left_behind():
-            if name not in self.plugins and ResourceLock(self._serving.folder, name).is_free():
-                self._drivers[name] = ""
-                self._add(Resource(name=ResourceName(name), discover=Discover()))
+        holders, folder = self._context.holders, self._serving.folder
+        names = [] if holders is None else [("", name) for name in holders.left_behind()]
+        names += [(driver, name) for driver, found in left.items() for name in sorted(found)]
+        for driver, name in names:
+            if name not in self.plugins and (driver or ResourceLock(folder, name).is_free()):
+                serve: Literal["dra", "devicePlugin"] = "dra" if driver else "devicePlugin"
+                self._drivers[name] = driver
+                self._add(Resource(name=ResourceName(name), discover=Discover(), serve=serve))
                 self._withdraw(name)
 
-    async def _serve_as_before(self, resource: Resource, other: str) -> None:
+    async def _serve_as_before(
+        self, resource: Resource, config: Config, left: Mapping[str, Collection[str]]
+    ) -> None:
         """Serve a resource at first by another driver, or a device plugin, if containers hold devices by it.
 
         The process before this one gave them out: a rollout, or an end while they were to be released.
+        `left` has the resources of claims in use, by driver.
         """
-        if held := await held_before(self._context, resource.name, other):
-            self._drivers[resource.name] = other
+        driver = driver_of(config, resource)
+        other = next((one for one, names in left.items() if one != driver and resource.name in names), None)
+        held = frozenset[str]()
+        if other is None and config.driver:
+            other = "" if driver else config.driver
+            held = await held_before(self._context, resource.name, other)
+        if held or (other and resource.name in left.get(other, ())):
+            self._drivers[resource.name] = other or ""
             self._serve(replace(resource, serve="dra" if other else "devicePlugin"))
             self._plugins[resource.name].held.give(map(Device, held))
 

@@ -83,6 +83,8 @@ class ConfiguredPlugin(DevicePlugin):
             care_of(resource),
             self.context.holders_of(resource),
             claimed_ids=self.context.claimed_ids_of(resource),
+            claimed_use=partial(self.context.claimed_use, resource.name),
+            releasing=self.context.releasing.setdefault(resource.name, set()),
             given=self.context.given.setdefault(resource.name, {}),
             clean_elsewhere=self.context.clean_elsewhere,
             is_in_use=partial(self.context.ownership.is_in_use, resource.name),

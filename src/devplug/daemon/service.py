@@ -249,6 +249,7 @@ async def serve_config(
             decode=decode_device_config,
             cdi_folder=cdi_folder,
             kubelet_root=root_of(pod_resources),
+            owner="",
         ) as serving,
         asyncio.TaskGroup() as group,
     ):

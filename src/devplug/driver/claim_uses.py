@@ -91,6 +91,8 @@ class ClaimUse(Struct, frozen=True):
     """The UIDs of these pods. Earlier releases of ours did not note them."""
     is_for_one_pod: bool = False
     """Whether the claim was made for one pod, so that no other pod comes to use it."""
+    owner: str = ""
+    """What has prepared the claim: `devplug.holds.other_files.IN_CODE`, or empty for a daemon."""
 
     def __str__(self) -> str:
         """Return the form that stands in messages."""

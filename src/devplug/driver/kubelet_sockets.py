@@ -68,8 +68,9 @@ class KubeletSockets:
     """The sockets of one driver; they live from `run` to its cancellation.
 
     `offer` has the devices that there are, for who finds them. `host_root` is the kubelet's folder as the
-    kubelet sees it, where that is not `kubelet_root`; both have the same content. Raises `PluginError` for a
-    name that makes the sockets' paths too long, and `KubeletError` for a folder that others could change.
+    kubelet sees it, where that is not `kubelet_root`; both have the same content. `owner` is recorded with
+    each claim. Raises `PluginError` for a name that makes the sockets' paths too long, and `KubeletError` for
+    a folder that others could change.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class KubeletSockets:
         cdi_folder: Path = CDI_FOLDER,
         pod_uid: str = "",
         boot: str = "",
+        owner: str = "",
     ) -> None:
         self.name = name
         self.offer = Offer()
@@ -99,6 +101,7 @@ class KubeletSockets:
         self._reader = reader
         self._decode = decode
         self._pod_uid = pod_uid
+        self._owner = owner
         folder = kubelet_root / "plugins" / name
         registry = kubelet_root / REGISTRY_NAME
         self._socket = _fitting(folder, "dra{}.sock", pod_uid)
@@ -178,6 +181,7 @@ class KubeletSockets:
                 self._decode,
                 tasks,
                 self._counters,
+                self._owner,
             )
             refresher = Refresher(self._store, self._resources, self.offer)
             tasks.create_task(refresher.run(), name="devplug claims' files")

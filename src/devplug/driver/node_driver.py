@@ -103,7 +103,7 @@ class NodeDriver:
 
     `on_change` is called whenever `fault` or `published` may have changed. Raises `PluginError` for a name
     that makes the sockets' paths too long. `account_of` returns the account of the API server, by default the
-    mounted one.
+    mounted one. `owner` is recorded with each claim.
     """
 
     def __init__(
@@ -117,6 +117,7 @@ class NodeDriver:
         pod_uid: str = "",
         account_folder: Path = ACCOUNT_FOLDER,
         account_of: Callable[[], Account] | None = None,
+        owner: str = "",
     ) -> None:
         self.name = name
         self.changed = Notifier()
@@ -152,6 +153,7 @@ class NodeDriver:
             kubelet_root=kubelet_root,
             cdi_folder=cdi_folder or CDI_FOLDER,
             pod_uid=pod_uid,
+            owner=owner,
         )
 
     @property

@@ -108,6 +108,7 @@ class ClaimService:
         decode: ParameterDecoder,
         tasks: asyncio.TaskGroup,
         counters: ClaimCounters | None = None,
+        owner: str = "",
     ) -> None:
         self._driver = driver
         self._node_name = node_name
@@ -118,6 +119,7 @@ class ClaimService:
         self._decode = decode
         self._tasks = tasks
         self._counters = counters or ClaimCounters()
+        self._owner = owner
         self._works = 0
         self._is_idle = asyncio.Event()
         self._is_idle.set()
@@ -226,7 +228,7 @@ class ClaimService:
         configs = [merged(one.parameters, self._decode) for one in allocated]
         # Not inside that block: it may take long, and another instance may have to work meanwhile.
         devices = await self._devices(allocated, deadline)
-        use = ClaimUse(claim.namespace, claim.name, claim.uid, devices, int(time.time()))
+        use = ClaimUse(claim.namespace, claim.name, claim.uid, devices, int(time.time()), owner=self._owner)
         use = replace(for_pods(use, reserved_pods(found)), is_for_one_pod=is_for_one_pod(found))
         shared = await self._shared_claims(use, deadline)
         async with self._store.locked():

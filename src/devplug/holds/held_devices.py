@@ -11,6 +11,7 @@ import asyncio
 import json
 import logging
 from collections import defaultdict
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from msgspec import Struct, field
@@ -101,7 +102,8 @@ class HeldDevices(Generic[AnyFound]):
     """The allocated devices of one resource; lives as long as the resource is served.
 
     Without `holders` a device counts as held for ever after its Allocate, unless `claimed_ids` returns those
-    that claims use. `dirty_file` keeps the names of dirty devices over a restart. `before` are those of the
+    that claims use; `claimed_use` returns what containers have of one, and `releasing` gets those that claims
+    release. `dirty_file` keeps the names of dirty devices over a restart. `before` are those of the
     resource before an edit: both have the same books, as calls of before may still run. `given` has what
     every Allocate gave, by device ID, as long as PodResources is not asked who holds what.
     `clean_elsewhere` has hardware cleaned by the resource that finds it now, where this one does not;
@@ -118,6 +120,8 @@ class HeldDevices(Generic[AnyFound]):
         holders: Holders | None,
         *,
         claimed_ids: Callable[[], frozenset[str]] | None = None,
+        claimed_use: Callable[[str], Use | None] = lambda _: None,
+        releasing: set[str] | None = None,
         dirty_file: DirtyFile | None = None,
         before: HeldDevices[AnyFound] | None = None,
         given: dict[str, Use | None] | None = None,
@@ -126,6 +130,9 @@ class HeldDevices(Generic[AnyFound]):
         retry_seconds: float = FIRST_RETRY_SECONDS,
     ) -> None:
         self.books: Books[AnyFound] = before.books if before else Books()
+        if releasing is not None:
+            self.books.releasing = releasing
+        self._claimed_use = claimed_use
         books = self.books
         self.changed = books.changed
         """Set when `health_of` or `held_names` have changed. Whoever waits for it clears it."""
@@ -146,14 +153,17 @@ class HeldDevices(Generic[AnyFound]):
         self._clean_elsewhere = clean_elsewhere
         self._is_in_use = is_in_use
         self._releasing = books.releasing
+        is_damaged = False
         if before is None and claimed_ids is None:
-            self._inherited.update(dirty_file.read() if dirty_file else ())
+            inherited = frozenset[str]() if dirty_file is None else dirty_file.read()
+            self._inherited.update(inherited or ())
             self._dirty |= {*self.held_names(), *self._inherited}
-        self._is_lost = False
+            is_damaged = inherited is None
+        self._is_lost = is_damaged and care.clean is not None
         """Whether records were lost, so that each device is to be cleaned that no container holds."""
         if holders is not None and care.clean is not None and claimed_ids is None:
             # An edit that adds a clean-up has lost nothing.
-            self._is_lost = holders.keep_file(care.resource_name) and before is None
+            self._is_lost |= holders.keep_file(care.resource_name) and before is None
         self._locks, self._turn = books.locks, books.turn
         self._at_once = asyncio.Semaphore(CLEANED_AT_ONCE)
         self._is_needed = asyncio.Event()
@@ -310,8 +320,11 @@ class HeldDevices(Generic[AnyFound]):
     def _read_dirty(self) -> None:
         """Learn what another process has left, or cleaned; while we work on one it can do neither."""
         if self._claimed_ids is not None and self._file is not None and not self._releasing:
+            names = self._file.read()
             self._dirty.clear()
-            self._dirty.update(self._file.read())
+            self._dirty.update(self._found if names is None else names)
+            if names is None and self._care.clean is not None:
+                self._remember()
 
     def _remember(self) -> None:
         """Keep the dirty devices for the next process, if the ledger does not."""
@@ -334,7 +347,9 @@ class HeldDevices(Generic[AnyFound]):
             self._given.pop(device_id, None)
         self._read_dirty()
         self._releasing |= ids
-        self._dirty |= names if self._care.clean is not None else set()
+        uses = {one: self._claimed_use(one) for one in ids}
+        used = {self._name(one) for one, use in uses.items() if use is not None and use.is_dirty}
+        self._dirty |= used if self._care.clean is None else names
         try:
             faults = await self._clean_all(names, self._releasing)
             if names & self._dirty:
@@ -492,7 +507,8 @@ class HeldDevices(Generic[AnyFound]):
     def _use_of(self, name: str) -> Use | None:
         """Return what a container had of a device until its release."""
         if (holders := self._holders) is None:
-            return None
+            found = (self._claimed_use(one) for one in self._releasing if self._name(one) == name)
+            return next(found, None)
         pending = (one.device_id for one in holders.pending(self._care.resource_name))
         uses = (holders.use_of(self._care.resource_name, one) for one in pending if self._name(one) == name)
         return next(uses, None)
@@ -523,8 +539,8 @@ class DirtyFile:
         self._path = path
         self._cannot_write = False
 
-    def read(self) -> frozenset[str]:
-        """Return the names; none, after a logged warning, if the file is damaged."""
+    def read(self) -> frozenset[str] | None:
+        """Return the names; None, after a logged warning, if the file is damaged: it is put aside."""
         remove_remains(self._path)
         try:
             names = json.loads(self._path.read_text(encoding="utf-8"))
@@ -534,11 +550,13 @@ class DirtyFile:
             return frozenset()
         except (OSError, ValueError) as error:
             logger.warning(
-                "cannot read the list of devices that are still to be cleaned up; they are allocated "
-                "without that",
+                "cannot read the list of devices that are still to be cleaned up; each device that no "
+                "container holds is cleaned up before it is allocated",
                 extra={"path": str(self._path), "reason": str(error)},
             )
-            return frozenset()
+            with suppress(OSError):
+                self._path.replace(self._path.with_name(f"{self._path.name}.unreadable"))
+            return None
         return frozenset(names)
 
     def write(self, names: Collection[str]) -> None:

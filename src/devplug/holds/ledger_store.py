@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from devplug.holds.held_device import ledger_memory, ledger_text, only_text
-from devplug.holds.other_files import OtherFiles
+from devplug.holds.other_files import IN_CODE, OtherFiles
 from devplug.linux.durable_file import remove_remains, write_whole
 from devplug.linux.notifier import within
 
@@ -142,10 +142,6 @@ class Recorded(Struct, frozen=True):
     memory: Memory
     owner: str = ""
     """What has served the resource: `IN_CODE`, or empty for a daemon."""
-
-
-IN_CODE: Final = "code"
-"""The owner of the holds of a plugin in code: only that program can serve its resource."""
 
 
 def _read(path: Path) -> Recorded | None:

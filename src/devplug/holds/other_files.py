@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
-__all__ = ["OtherFiles"]
+__all__ = ["IN_CODE", "OtherFiles"]
+
+IN_CODE: Final = "code"
+"""The owner of what a plugin in code records: only that program can serve its resource and its driver."""
 
 Content = TypeVar("Content")
 

@@ -14,8 +14,9 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from devplug.holds.other_files import OtherFiles
+from devplug.holds.other_files import IN_CODE, OtherFiles
 from devplug.holds.ownership import HeldDevice
+from devplug.wire.sockets import UNIX_SOCKETS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -62,6 +63,11 @@ def _claims_at(path: Path) -> tuple[ClaimUse, ...] | None:
     return tuple(claims.values())
 
 
+def _is_served(folder: Path) -> bool:
+    """Whether a process listens at a socket of the driver with this folder."""
+    return {*folder.glob("dra*.sock")} > {*UNIX_SOCKETS.refusing(folder, "dra*.sock")}
+
+
 class Drivers:
     """The drivers; they live in `group`."""
 
@@ -96,6 +102,7 @@ class Drivers:
                 cdi_folder=self._environment.cdi_folder,
                 pod_uid=os.environ.get(POD_UID_VARIABLE, ""),
                 account_of=self._environment.account_of,
+                owner=self._environment.owner,
             )
             driver.note_undecided(self._undecided.get(name, ()))
             self.is_any.set()
@@ -127,10 +134,28 @@ class Drivers:
                 if not one.has_admin_access:
                     yield HeldDevice(one.resource_name, one.device_id, one.use, f"ResourceClaim {claim}")
 
-    def _other_paths(self) -> list[Path]:
+    def left_behind(self, own: str) -> dict[str, frozenset[str]]:
+        """Return the resources of claims in use that daemons have prepared, by driver.
+
+        Of `own`, the driver of this program, and of each driver that no process serves.
+        """
+        found = {}
+        for path in self._state_paths():
+            driver = path.parent.name
+            if driver != own and (driver in self._drivers or _is_served(path.parent)):
+                continue
+            claims = _claims_at(path) or ()
+            devices = [device for one in claims if one.owner != IN_CODE for device in one.devices]
+            if devices:
+                found[driver] = frozenset(device.resource_name for device in devices)
+        return found
+
+    def _state_paths(self) -> list[Path]:
         # Not Path.glob, which raises without the right to read the folder.
-        found = map(Path, glob(f"{escape(str(self._folder))}/*/{CLAIMS_NAME}"))  # noqa: PTH207
-        return [one for one in found if one.parent.name not in self._drivers]
+        return sorted(map(Path, glob(f"{escape(str(self._folder))}/*/{CLAIMS_NAME}")))  # noqa: PTH207
+
+    def _other_paths(self) -> list[Path]:
+        return [one for one in self._state_paths() if one.parent.name not in self._drivers]
 
     def statuses(self) -> tuple[DriverStatus, ...]:
         """Return the status of each driver at this moment, by name."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 from msgspec import Struct, field
 
 from devplug.errors import PluginError, quoted
+from devplug.holds.other_files import IN_CODE
 from devplug.kubelet_dir import (
     CDI_DIR_VARIABLE,
     KUBELET_PLUGIN_DIR,
@@ -79,6 +80,8 @@ class PluginEnvironment(Struct):
     """Returns the account of DRA drivers; None for the mounted one."""
     node_name: str | None = None
     """The name of this Node for DRA drivers; None for `NODE_NAME`, or else the host name."""
+    owner: str = IN_CODE
+    """The owner of holds and claims that are recorded: `IN_CODE`, or empty for a daemon."""
     _said: set[str] = field(default_factory=set)
 
     def say_once(self, message: str, **facts: object) -> None:

@@ -21,7 +21,7 @@ from devplug.holds.audit import audit_holders
 from devplug.holds.hardware import Use
 from devplug.holds.held_devices import Care, DirtyFile, HeldDevices
 from devplug.holds.holders import ANSWER_SECONDS, Holders
-from devplug.holds.ledger_store import IN_CODE
+from devplug.holds.other_files import IN_CODE
 from devplug.holds.ownership import HeldDevice, Ownership, held_by_pods, number_at
 from devplug.kubelet_dir import CHECKPOINT_NAME
 from devplug.linux.boot import boot_id

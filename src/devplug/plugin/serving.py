@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from devplug.errors import DevplugError, PluginError, error_to_raise, printable, quoted
+from devplug.holds.other_files import IN_CODE
 from devplug.linux.notifier import Notifier
 from devplug.linux.signals import stop_signals
 from devplug.logs import show_logs
@@ -371,6 +372,10 @@ class Serving:
         """Wait until the slices of the driver `dra` have no devices of a resource."""
         await self._drivers.driver(dra).until_unpublished(resource_name)
 
+    def left_behind(self, dra: str) -> Mapping[str, frozenset[str]]:
+        """Return the resources of claims in use that daemons have prepared, by driver; `dra` is ours."""
+        return self._drivers.left_behind(dra)
+
     def note_undecided(self, dra: str, resource_names: Collection[str]) -> None:
         """Note which resources the driver `dra` may have yet; see `NodeDriver.note_undecided`."""
         self._drivers.note_undecided(dra, resource_names)
@@ -466,16 +471,18 @@ async def served(
     node_name: str | None = None,
     pod_resources: Path | None = None,
     kubelet_root: Path | None = None,
+    owner: str = IN_CODE,
 ) -> AsyncIterator[Serving]:
     """Serve plugins as `serve` does, without probe pages and a status socket.
 
     `pod_resources` is the kubelet's socket that tells who holds what; without it, nobody here follows that.
 
     `decode` reads the parameters of claims; without it they are read as `devplug.driver.parameters` has it.
-    `account_of`, `node_name` and `kubelet_root` are for DRA drivers; see `PluginEnvironment`.
+    `account_of`, `node_name` and `kubelet_root` are for DRA drivers, and `owner` is for what they record; see
+    `PluginEnvironment`.
     """
     environment = environment_at(plugin_dir, registration, kubelet_root)
-    environment.account_of, environment.node_name = account_of, node_name
+    environment.account_of, environment.node_name, environment.owner = account_of, node_name, owner
     environment.cdi_folder = cdi_folder or environment.cdi_folder
     faults = [fault for plugin in plugins for fault in plugin_faults(plugin)]
     names = Counter(plugin.resource_name for plugin in plugins if hasattr(plugin, "resource_name"))
