@@ -119,7 +119,7 @@ async def test_pods_with_a_claim_and_pods_with_limits_get_the_device_of_one_desc
         (published,) = shown(stage, "resourceslices")["items"]
         (device,) = published["spec"]["devices"]
         assert device["attributes"]["resource"] == {"string": "example.com/zero"}
-        (driver,) = serving.driver_statuses()
+        (driver,) = serving.drivers.statuses()
         assert (driver.is_registered, driver.slices, driver.devices, driver.stale_since) == (True, 1, 1, None)
         assert (driver.resource_api, driver.kubelet_api, driver.claims) == ("v1", "", 0)
 
@@ -130,7 +130,7 @@ async def test_pods_with_a_claim_and_pods_with_limits_get_the_device_of_one_desc
         assert (status.driver, status.held) == ("devices.example.com", 1)
         assert (claim.namespace, claim.name, claim.request) == ("default", "one", "r")
         assert (claim.device, claim.prepared_for) == (device["name"], ("claiming",))
-        (driver,) = serving.driver_statuses()
+        (driver,) = serving.drivers.statuses()
         assert (driver.kubelet_api, driver.claims) == ("v1.DRAPlugin", 1)
         (file,) = claim_files(cdi)
         written = json.loads(file.read_text().partition("\n")[2])

@@ -38,7 +38,7 @@ async def test_a_device_that_is_unhealthy_has_the_effect_of_its_taint(
         serving.add(Three(), dra="devices.example.com", evicts=evicts)
         taints = {name: device.taint for name, device in (await told(serving)).items()}
         assert taints == {"well": "", "sick": effect, "unsure": ""}
-        (driver,) = serving.driver_statuses()
+        (driver,) = serving.drivers.statuses()
         assert (driver.name, driver.is_registered, driver.slices) == ("devices.example.com", False, 0)
         assert driver.fault
 
@@ -47,4 +47,4 @@ async def test_a_device_plugins_devices_have_neither_driver_nor_taint(short_dir:
     async with serve(Three(), plugin_dir=short_dir / "device-plugins") as serving:
         assert [one.taint for one in (await told(serving)).values()] == ["", "", ""]
         assert serving.statuses()[0].driver == ""
-        assert serving.driver_statuses() == ()
+        assert serving.drivers.statuses() == ()

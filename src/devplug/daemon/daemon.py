@@ -171,18 +171,18 @@ class Daemon:
         undecided = [resource.name for resource in placement.waiting if driver_of(config, resource)]
         if config.driver:  # of the others it is known in a moment
             others = [resource.name for resource in placement.here if driver_of(config, resource)]
-            self._serving.note_undecided(config.driver, [*undecided, *others])
+            self._serving.drivers.note_undecided(config.driver, [*undecided, *others])
         try:
             await self._serve_all(config, placement)
         finally:
             if config.driver:
-                self._serving.note_undecided(config.driver, undecided)
+                self._serving.drivers.note_undecided(config.driver, undecided)
 
     async def _serve_all(self, config: Config, placement: Placement) -> None:
         wanted = {resource.name: resource for resource in placement.here}
         # What waits for labels is served as before until they are read.
         kept = {*wanted, *(resource.name for resource in placement.waiting)}
-        left = {} if self._has_started else self._serving.left_behind(config.driver or "")
+        left = {} if self._has_started else self._serving.drivers.left_behind(config.driver or "")
         self._context.ownership.reorder(resource.name for resource in config.resources)
         self.unserved = {name: why for name, why in self.unserved.items() if name in kept}
         for name in [name for name in self.resources() if name not in kept]:
@@ -285,7 +285,7 @@ class Daemon:
     def claimed_ids(self, resource_name: str) -> frozenset[str]:
         """Return the device IDs of a resource that claims use, of one that a DRA driver serves."""
         driver = self._drivers.get(resource_name, "")
-        return self._serving.claimed_ids(driver, resource_name) if driver else frozenset()
+        return self._serving.drivers.claimed_ids(driver, resource_name) if driver else frozenset()
 
     def _add(self, resource: Resource, *, may_fail: bool = True) -> None:
         name = resource.name
@@ -372,7 +372,7 @@ class Daemon:
     def _retire(self, plugin: ConfiguredPlugin, *, is_moving: bool = False) -> None:
         """Give out no more devices of a resource; it ends when no container holds one."""
         name = plugin.resource_name
-        self._serving.set_evicts(name, evicts=False)
+        self._serving.drivers.set_evicts(name, evicts=False)
         plugin.retire(is_moving=is_moving)
         if held := plugin.held.held_ids():
             logger.warning(
@@ -386,7 +386,7 @@ class Daemon:
         await plugin.is_over.wait()
         name = plugin.resource_name
         if driver := self._drivers.get(name):
-            await self._serving.until_unpublished(driver, name)
+            await self._serving.drivers.until_unpublished(driver, name)
         while True:
             while edit := self._edits.get(name):  # which takes its place, or fails
                 await asyncio.wait((edit.checking,))

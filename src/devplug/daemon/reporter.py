@@ -74,7 +74,7 @@ class Reporter:
             for one in self._serving.statuses(describe_of)
         )
         return replace(
-            status_of(resources, __version__, self._serving.driver_statuses()),
+            status_of(resources, __version__, self._serving.drivers.statuses()),
             config=self._config_status(),
             pod_resources=None if self._holders is None else pod_resources_status(self._holders),
         )
@@ -131,7 +131,7 @@ class Reporter:
     def _families(self) -> Iterator[Family]:
         status = self.status()
         serving = self._serving
-        yield from serving_families(status, serving.counters, serving.streams, serving.claim_counters)
+        yield from serving_families(status, serving.counters, serving.streams, serving.drivers.counters)
         if self._config_file is not None:
             yield Family(catalogue.CONFIG_RELOADS, self._config_file.reloads.samples())
         if (holders := self._holders) is not None:

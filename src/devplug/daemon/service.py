@@ -167,11 +167,11 @@ async def ask_while_claimed(holders: Holders, serving: Serving) -> None:
 
     The driver knows the claim; only the kubelet knows the containers.
     """
-    await serving.wait_driver()  # or each Allocate of a device plugin would wake this for nothing
+    await serving.drivers.is_any.wait()  # or each Allocate of a device plugin would wake this for nothing
     known: frozenset[str] = frozenset()
     with ExitStack() as asking:
         while True:
-            change, uids = serving.notifier.next, serving.claim_uids()
+            change, uids = serving.notifier.next, serving.drivers.claim_uids()
             if uids and not known:
                 asking.enter_context(holders.needed())
             if not uids:
@@ -184,7 +184,7 @@ async def ask_while_claimed(holders: Holders, serving: Serving) -> None:
 
 async def decide_at_claims(context: DaemonContext, serving: Serving) -> None:
     """Decide again who offers which hardware whenever a claim begins or ends to use some, until cancelled."""
-    await serving.wait_driver()
+    await serving.drivers.is_any.wait()
     while True:
         change = serving.notifier.next
         context.ownership.refresh_soon()
@@ -270,7 +270,7 @@ async def serve_config(
                 clock=clock,
                 on_change=note_change,
                 is_served=lambda name: not ResourceLock(serving.folder, name).is_free(),
-                other_claims=serving.other_claims,
+                other_claims=serving.drivers.others,
             )
         context = DaemonContext(
             host=host or Host(),
@@ -285,8 +285,8 @@ async def serve_config(
         daemon = Daemon(serving, context, group)
         context.claimed_ids = daemon.claimed_ids
         context.clean_elsewhere = daemon.clean_elsewhere
-        context.claimed = serving.held_by_claims
-        context.claims_revision = lambda: serving.claims_revision
+        context.claimed = serving.drivers.held
+        context.claims_revision = lambda: serving.drivers.claims_revision
         config_file = None if file is None else ConfigFile(file, daemon, serving.notifier.notify, look_again)
         probes = _Probes(serving, daemon, holders, config_file)
         tasks = []

@@ -114,6 +114,14 @@ class Drivers:
         """What the kubelet asked each driver since the start, by name."""
         return {name: driver.counters for name, driver in self._drivers.items()}
 
+    def claimed_ids(self, name: str, resource_name: str) -> frozenset[str]:
+        """Return the device IDs of a resource that claims use, of the driver of this name."""
+        return self.driver(name).held_ids(resource_name)
+
+    async def until_unpublished(self, name: str, resource_name: str) -> None:
+        """Wait until the slices of a driver have no devices of a resource."""
+        await self.driver(name).until_unpublished(resource_name)
+
     def claim_uids(self) -> frozenset[str]:
         """Return the UIDs of the claims that use devices of any driver."""
         return frozenset(uid for driver in self._drivers.values() for uid in driver.claim_uids())

@@ -7,7 +7,7 @@ import os
 from collections import Counter
 from contextlib import asynccontextmanager
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
@@ -28,15 +28,12 @@ from devplug.plugin.status import device_statuses, pages_at, resource_status, se
 from devplug.status import grouped_faults, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
     from collections.abc import Set as AbstractSet
     from pathlib import Path
 
     from devplug.devices import StrPath
-    from devplug.driver.counters import ClaimCounters
     from devplug.driver.parameters import ParameterDecoder
-    from devplug.holds.other_files import OtherFiles
-    from devplug.holds.ownership import HeldDevice
     from devplug.k8s.account import Account
     from devplug.metrics.probes import Probes
     from devplug.plugin.claimed_plugin import ClaimedPlugin
@@ -46,7 +43,7 @@ if TYPE_CHECKING:
     from devplug.plugin.holds import Holding, NodeHolds
     from devplug.plugin.status import Describe
     from devplug.plugin.takeover_detector import TakeoverDetector
-    from devplug.status import DriverStatus, ProcessStatus, ResourceStatus
+    from devplug.status import ProcessStatus, ResourceStatus
     from devplug.web.messages import Answer, Handler, Request
 
 __all__ = ["Serving", "probes_of", "run", "serve", "served"]
@@ -100,7 +97,7 @@ class Serving:
     ) -> None:
         self._group = group
         self._environment = environment
-        self._drivers = Drivers(group, environment, decode)
+        self.drivers = Drivers(group, environment, decode)
         self._served: dict[str, _Served] = {}
         self._records = CounterBook()
         self._status_task: asyncio.Task[None] | None = None
@@ -134,11 +131,6 @@ class Serving:
         """The counters of each resource since the start, by name; also of some that are no longer served."""
         return self._records.counters
 
-    @property
-    def claim_counters(self) -> Mapping[str, ClaimCounters]:
-        """The counters of each DRA driver since the start, by name."""
-        return self._drivers.counters
-
     def counters_of(self, resource_name: str) -> PluginCounters:
         """Return the counts of a resource, which begin with 0 when it is first asked for or served."""
         return self._records.counters_of(resource_name)
@@ -168,38 +160,12 @@ class Serving:
             self.folder,
             pod_resources,
             repeat_list=self.repeat_list,
-            claimed=self.held_by_claims,
-            claims_revision=lambda: self.claims_revision,
-            other_claims=self.other_claims,
+            claimed=self.drivers.held,
+            claims_revision=lambda: self.drivers.claims_revision,
+            other_claims=self.drivers.others,
             notifier=self.notifier,
         )
         self._holds_task = self._group.create_task(self._holds.run(), name="devplug holds")
-
-    async def wait_driver(self) -> None:
-        """Wait until there is a DRA driver: before that nothing has claims."""
-        await self._drivers.is_any.wait()
-
-    def claim_uids(self) -> frozenset[str]:
-        """Return the UIDs of the claims that use devices."""
-        return self._drivers.claim_uids()
-
-    @property
-    def claims_revision(self) -> int:
-        """A number that changes whenever claims begin or end to use devices."""
-        return self._drivers.claims_revision
-
-    def held_by_claims(self) -> Iterator[HeldDevice]:
-        """Yield the devices that claims use, of any DRA driver."""
-        return self._drivers.held()
-
-    @property
-    def other_claims(self) -> OtherFiles[Any]:
-        """The claims of DRA drivers in other processes."""
-        return self._drivers.others
-
-    def driver_statuses(self) -> tuple[DriverStatus, ...]:
-        """Return the status of each DRA driver at this moment, by name."""
-        return self._drivers.statuses()
 
     def faults(self) -> Mapping[str, str]:
         """Return what keeps plugins from being ready, by resource name; empty if all are."""
@@ -238,7 +204,7 @@ class Serving:
         name = plugin.resource_name
         if name in self._served:
             raise PluginError(_taken(name))
-        claimed_ids = partial(self.claimed_ids, dra, name) if dra else None
+        claimed_ids = partial(self.drivers.claimed_ids, dra, name) if dra else None
         holding = None
         if self._holds is not None and held_ids is None:
             holding = self._holds.add(plugin, claimed_ids)
@@ -253,7 +219,7 @@ class Serving:
         )
         lifecycle: Lifecycle | ClaimedPlugin
         if dra:
-            lifecycle = self._drivers.claimed(
+            lifecycle = self.drivers.claimed(
                 dra, plugin, inventory, counters, on_change, evicts=evicts, holding=holding
             )
         else:
@@ -319,7 +285,7 @@ class Serving:
             if served.discovery is not None:
                 served.discovery.cancel()
             served.plugin, served.discovery = plugin, task
-            self._drivers.set_evicts(name, evicts=evicts)
+            self.drivers.set_evicts(name, evicts=evicts)
             self.notifier.notify()
 
         if not served.inventory.is_ready:
@@ -360,30 +326,10 @@ class Serving:
             if not begun.done():
                 begun.set_exception(error)
 
-    def set_evicts(self, resource_name: str, *, evicts: bool) -> None:
-        """Set whether an Unhealthy device of a resource ends the pods that have it by a claim."""
-        self._drivers.set_evicts(resource_name, evicts=evicts)
-
-    def claimed_ids(self, dra: str, resource_name: str) -> frozenset[str]:
-        """Return the device IDs of a resource that claims use, of the DRA driver `dra`."""
-        return self._drivers.driver(dra).held_ids(resource_name)
-
-    async def until_unpublished(self, dra: str, resource_name: str) -> None:
-        """Wait until the slices of the driver `dra` have no devices of a resource."""
-        await self._drivers.driver(dra).until_unpublished(resource_name)
-
-    def left_behind(self, dra: str) -> Mapping[str, frozenset[str]]:
-        """Return the resources of claims in use that daemons have prepared, by driver; `dra` is ours."""
-        return self._drivers.left_behind(dra)
-
-    def note_undecided(self, dra: str, resource_names: Collection[str]) -> None:
-        """Note which resources the driver `dra` may have yet; see `NodeDriver.note_undecided`."""
-        self._drivers.note_undecided(dra, resource_names)
-
     async def remove(self, resource_name: str) -> None:
         """Stop serving a plugin once its calls in flight have ended; unknown names are ignored."""
         if served := self._served.pop(resource_name, None):
-            self._drivers.remove(resource_name)
+            self.drivers.remove(resource_name)
             self.notifier.notify()
             await asyncio.wait(served.cancel())
             self._forget(resource_name)
@@ -412,7 +358,7 @@ class Serving:
 
         DRA drivers end first: their work on claims needs the plugins, and slices stay for who comes next.
         """
-        await self._drivers.close()
+        await self.drivers.close()
         tasks = [task for served in self._served.values() for task in served.cancel()]
         if self._status_task is not None:
             self._status_task.cancel()
@@ -512,7 +458,7 @@ def probes_of(serving: Serving) -> Probes:
     from devplug.plugin.probes import serving_families, status_of
 
     def status() -> ProcessStatus:
-        return status_of(serving.statuses(), __version__, serving.driver_statuses())
+        return status_of(serving.statuses(), __version__, serving.drivers.statuses())
 
     return Probes(
         status=lambda: text_of(status()),
@@ -522,7 +468,7 @@ def probes_of(serving: Serving) -> Probes:
             for name in serving.waiting
         ),
         families=lambda: serving_families(
-            status(), serving.counters, serving.streams, serving.claim_counters
+            status(), serving.counters, serving.streams, serving.drivers.counters
         ),
         notifier=serving.notifier,
     )
