@@ -24,6 +24,7 @@ from devplug.errors import (
     UnknownDeviceError,
 )
 from devplug.wire import deviceplugin
+from devplug.wire.podresources import LIST
 from devplug.wire.sockets import Binding, Listener, connected, socket_identity, stream, unary
 from devplug.wire.values import AdvertisedDevice, PluginOptions, PreferenceRequest, RegisterRequest
 
@@ -50,6 +51,8 @@ class RightPlugin:
         """How many are open."""
         self.streams_opened = 0
         self.handed_out: set[str] = set()
+        self.allocated: set[str] = set()
+        """The devices for which Allocate was called."""
         self.registered_at = 0.0
         self.has_served = False
         self.stopping = asyncio.Event()
@@ -84,7 +87,7 @@ class RightPlugin:
             unary(deviceplugin.GET_OPTIONS, self.get_options),
             stream(deviceplugin.LIST_AND_WATCH, self.list_and_watch),
             unary(deviceplugin.GET_PREFERRED_ALLOCATION, self.prefer),
-            unary(deviceplugin.ALLOCATE, self.allocate),
+            unary(deviceplugin.ALLOCATE, self.allocate_free),
             unary(deviceplugin.PRE_START_CONTAINER, self.pre_start),
         )
 
@@ -109,6 +112,32 @@ class RightPlugin:
                 yield devices
                 sent = devices
             await asyncio.sleep(self.poll_seconds)
+
+    async def allocate_free(self, containers: Sequence[Ids]) -> Sequence[ContainerResponse]:
+        """Allocate devices that no container has."""
+        asked = {id_ for ids in containers for id_ in ids}
+        if again := asked & self.allocated:
+            self.refuse(again & await self.held())
+        self.allocated |= asked
+        return await self.allocate(containers)
+
+    async def held(self) -> set[str]:
+        """Return the devices that containers have by PodResources."""
+        async with connected(self.folder.parent / "pod-resources" / "kubelet.sock") as kubelet:
+            pods = await kubelet.call(LIST, None, timeout_seconds=5.0)
+        return {
+            id_
+            for pod in pods
+            for container in pod.containers
+            for devices in container.devices
+            if devices.resource_name == self.resource_name
+            for id_ in devices.device_ids
+        }
+
+    def refuse(self, held: set[str]) -> None:
+        """Raise an error if one of the requested devices is held."""
+        if held:
+            raise UnhealthyDeviceError(f"{min(held)} is held by a running pod")
 
     async def allocate(self, containers: Sequence[Ids]) -> Sequence[ContainerResponse]:
         self.check_request(containers)

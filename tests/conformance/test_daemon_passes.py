@@ -154,11 +154,7 @@ def ours(discover: str) -> Subject:
     """Return `devplug run` as it is, with `OURS`, for five devices, of which one is broken."""
     return Subject(
         ("sh", "-c", RUN, sys.executable),
-        environment={
-            "CONFIG": OURS.format(discover=discover),
-            "SPEC": SPEC,
-            "DEVPLUG_KUBELET_ROOT": "{work}",
-        },
+        environment={"CONFIG": OURS.format(discover=discover), "SPEC": SPEC},
         unplug=("rm", "{work}/dev/a"),
         replug=("ln", "-s", "/dev/null", "{work}/dev/a"),
         cdi_dirs=("{work}/cdi",),

@@ -15,9 +15,10 @@ from devplug.conformance.runner import judge
 from devplug.conformance.streams import FALLS, clients_of
 from devplug.conformance.testbed import TestBed
 from devplug.conformance.verdicts import FailedError, Outcome, SkippedError, check, chosen
+from devplug.devices import ContainerResponse, DeviceNode
 from devplug.errors import InvalidRequestError, PluginError, RemoteError
 from devplug.linux.notifier import within
-from devplug.wire.values import AdvertisedDevice
+from devplug.wire.values import AdvertisedDevice, PreferenceRequest
 from tests.conformance.mutants import mutants
 from tests.conformance.right import RightPlugin
 from tests.conformance.trials import TIMES, subject_of, trial_of
@@ -125,6 +126,27 @@ class LosesItsSocket(RightPlugin):
         return not is_same_kubelet
 
 
+class PrefersFreeDevices(RightPlugin):
+    """Steers away from devices that PodResources lists, and allocates whatever the kubelet asks for."""
+
+    async def prefer(self, requests: Sequence[PreferenceRequest]) -> Sequence[tuple[str, ...]]:
+        held = await self.held()
+        return [(*sorted({*request.available} - held),)[: request.size] for request in requests]
+
+    def refuse(self, held: set[str]) -> None:
+        """Accept every request."""
+
+
+class SharesOneNode(RightPlugin):
+    """Gives each container the same device node, and a held device to a second container."""
+
+    def response(self, ids: tuple[str, ...]) -> ContainerResponse:
+        return ContainerResponse(device_nodes=[DeviceNode("/dev/null", "/dev/shared", "rw")])
+
+    def refuse(self, held: set[str]) -> None:
+        """Accept every request."""
+
+
 PATIENCE: Final = {"answer_seconds": 10.0, "change_seconds": 10.0}
 SAID: Final[Mapping[type[RightPlugin], Mapping[str, tuple[Outcome, str]]]] = {
     GivesOneAtATime: {"STR22": (Outcome.PASSED, "dev-0")},
@@ -134,6 +156,9 @@ SAID: Final[Mapping[type[RightPlugin], Mapping[str, tuple[Outcome, str]]]] = {
         "STR20": (Outcome.SKIPPED, "0 healthy devices are listed, and 1 are needed"),
         "ALL01": (Outcome.SKIPPED, "0 healthy devices are listed"),
     },
+    PrefersFreeDevices: {"ALL33": (Outcome.PASSED, "dev-0 is held, and dev-1 is preferred")},
+    SharesOneNode: {"ALL33": (Outcome.SKIPPED, "dev-0 and dev-1 get the same device nodes")},
+    RightPlugin: {"ALL33": (Outcome.PASSED, "dev-0 is held, and refused with FailedPrecondition")},
     HasOneStream: {
         "STR11": (Outcome.FAILED, "a second stream ended without a list: EOF"),
         "STR13": (Outcome.SKIPPED, "does not serve several streams at once (STR11)"),

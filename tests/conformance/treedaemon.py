@@ -9,30 +9,24 @@ import asyncio
 import sys
 from pathlib import Path
 
-from devplug.daemon.cdi.spec_files import CdiFolder
 from devplug.daemon.config.loader import load
 from devplug.daemon.config_reader import read_config_file
-from devplug.daemon.context import DaemonContext
-from devplug.daemon.daemon import Daemon
+from devplug.daemon.service import serve_config
 from devplug.daemon.sources.host import Host
 from devplug.linux.signals import stop_signals
 from devplug.logs import show_logs
-from devplug.plugin.resource_lock import LOCK_FOLDER
-from devplug.plugin.serving import serve
+from devplug.plugin.environment import pod_resources_at
 
 
 async def main(file: Path, root: Path, cdi: Path) -> None:
     cdi.mkdir(exist_ok=True)
     config = load(read_config_file(file), str(file))
-    async with stop_signals() as stopped, serve() as serving, asyncio.TaskGroup() as group:
-        machine = DaemonContext(Host(root), cdi=CdiFolder(cdi), memory=serving.folder / LOCK_FOLDER)
-        daemon = Daemon(serving, machine, group)
-        try:
-            await daemon.apply(config)
-            await stopped.wait()
-        finally:
-            await serving.close()
-            daemon.close()
+    socket = pod_resources_at(None)
+    async with (
+        stop_signals() as stopped,
+        serve_config(config, pod_resources=socket, cdi_folder=cdi, host=Host(root)),
+    ):
+        await stopped.wait()
 
 
 if __name__ == "__main__":

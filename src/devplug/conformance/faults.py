@@ -60,6 +60,12 @@ FAULTS: Final = (
     _fault("A6", "Allocate: an ID twice", "ALL07"),
     _fault("A7", "Allocate: the same IDs again later", "ALL10"),
     _fault(
+        "A15",
+        "Allocate: an ID that a running container has, after the kubelet has forgotten it "
+        "(kubernetes/kubernetes#137534)",
+        "ALL33",
+    ),
+    _fault(
         "A8",
         "Allocate: very many IDs, an ID of a megabyte, bytes that are no text",
         "ALL32",

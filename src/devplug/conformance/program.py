@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from devplug.conformance.figures import Figures, Scheduling
 from devplug.errors import PluginError
+from devplug.kubelet_dir import KUBELET_PLUGIN_DIR, KUBELET_ROOT, KUBELET_ROOT_VARIABLE, POD_RESOURCES_NAME
 from devplug.linux.notifier import within
 from devplug.linux.processes import (
     SIGKILL,
@@ -22,7 +23,7 @@ from devplug.linux.processes import (
     signal_group,
     signal_process,
     spawn,
-    with_default_dir,
+    with_folders,
 )
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Subject:
     replug: tuple[str, ...] = ()
     """A command that brings it back."""
     default_dir: bool = False
-    """Whether to put our folder at `KUBELET_PLUGIN_DIR`, in a mount namespace that only the plugin sees."""
+    """Whether to mount our folders in `KUBELET_ROOT`, in a mount namespace that only the plugin sees."""
     cdi_dirs: tuple[str, ...] = CDI_DIRS
     """Where the container runtime looks for CDI spec files; with `{work}`."""
 
@@ -72,8 +73,15 @@ class Program:
         places = {"{dir}": str(folder), "{work}": str(work)}
         command = [filled(word, places) for word in subject.command]
         if subject.default_dir:
-            command = with_default_dir(command, folder)
-        variables = {name: filled(value, places) for name, value in subject.environment.items()}
+            root = folder.parent
+            folders = {KUBELET_PLUGIN_DIR: folder}
+            if (pod_resources := root / POD_RESOURCES_NAME).is_dir():
+                folders[f"{KUBELET_ROOT}/{POD_RESOURCES_NAME}"] = pod_resources
+            command = with_folders(command, folders)
+        variables = {
+            KUBELET_ROOT_VARIABLE: str(folder.parent),
+            **{name: filled(value, places) for name, value in subject.environment.items()},
+        }
         return await cls.spawned(command, program_environment(folder, variables), output_file)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""The kubelet's end of a plugin folder, for the judge and the bench: it can misbehave and writes all down.
+"""The kubelet's end of a plugin folder, for the judge and the bench: it can misbehave and records all events.
 
 What a right kubelet does with devices is `kubelet`'s; here only what a plugin sees of it matters.
 """
@@ -17,6 +17,7 @@ from devplug.kubelet.pluginfolder import PluginFolder, dialled_path
 from devplug.linux.notifier import Notifier
 from devplug.wire.deviceplugin import DEVICE_PLUGIN_VERSION, GET_OPTIONS, LIST_AND_WATCH, REGISTER
 from devplug.wire.limits import KUBELET_RECEIVE_LIMIT_BYTES
+from devplug.wire.podresources import GET, LIST
 from devplug.wire.sockets import Listener, Peer, connected, unary
 from devplug.wire.values import RegisterRequest
 
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
     from pathlib import Path
 
-    from devplug.wire.values import AdvertisedDevice, PluginOptions
+    from devplug.wire.sockets import Binding
+    from devplug.wire.values import AdvertisedDevice, PluginOptions, PodName, PodResources
 
 __all__ = ["Attempt", "Client", "KubeletBehavior", "ScriptedKubelet", "ScriptedTasks", "scripted_kubelet"]
 
@@ -116,21 +118,31 @@ class Attempt:
 class ScriptedKubelet(ScriptedTasks):
     """The kubelet's end of one plugin folder; lives as long as its `scripted_kubelet` block.
 
-    `behavior` may be exchanged at any time. `client` is the plugin of `resource_name`, or of the first
-    resource that registers.
+    `behavior` and `pods` may be exchanged at any time. `client` is the plugin of `resource_name`, or of the
+    first resource that registers. With `pod_resources` it serves PodResources at that path.
     """
 
     def __init__(
-        self, folder: Path, tasks: asyncio.TaskGroup, dial_seconds: float, resource_name: str | None
+        self,
+        folder: Path,
+        tasks: asyncio.TaskGroup,
+        dial_seconds: float,
+        resource_name: str | None,
+        pod_resources: Path | None,
     ) -> None:
         super().__init__(tasks)
         self.folder = PluginFolder(folder)
         self.behavior = KubeletBehavior()
+        self.pods: Sequence[PodResources] = ()
+        """The pods that PodResources lists."""
+        self.questions = 0
+        """How many calls of PodResources were answered."""
         self.resource_name = resource_name
         self.attempts: list[Attempt] = []
         self.started_at = 0.0
         self._dial_seconds = dial_seconds
-        self._listener: Listener | None = None
+        self._pod_resources = pod_resources
+        self._listeners: list[Listener] = []
         self._connections: dict[asyncio.Task[None], Client | None] = {}
         self._clients: dict[str, Client] = {}
 
@@ -145,20 +157,27 @@ class ScriptedKubelet(ScriptedTasks):
             self.folder.prepare()
         else:
             self.folder.kubelet_socket.unlink(missing_ok=True)
+        if self._pod_resources is not None:
+            self._pod_resources.parent.mkdir(mode=0o750, exist_ok=True)
+            await self._listen(self._pod_resources, unary(LIST, self._list), unary(GET, self._get))
+        await self._listen(self.folder.kubelet_socket, unary(REGISTER, self._register))
+        self.started_at = time.monotonic()
+
+    async def _listen(self, socket: Path, *bindings: Binding) -> None:
         listener = Listener(
-            self.folder.kubelet_socket,
-            (unary(REGISTER, self._register),),
+            socket,
+            bindings,
             receive_limit_bytes=KUBELET_RECEIVE_LIMIT_BYTES,
+            by_rename=socket == self._pod_resources,
         )
         await listener.bind()
-        self._listener = listener
-        self.started_at = time.monotonic()
+        self._listeners.append(listener)
 
     async def stop(self) -> None:
         """End as a process does: connections break, the socket stays and refuses. Safe to repeat."""
         self._clients.clear()
-        listener, self._listener = self._listener, None
-        if listener is not None:
+        listeners, self._listeners = self._listeners, []
+        for listener in listeners:
             await listener.close(keep_file=True)
         await self._drop(list(self._connections))
 
@@ -217,6 +236,23 @@ class ScriptedKubelet(ScriptedTasks):
             self.notify()
 
         self._tasks.create_task(follow())
+
+    # ── PodResources ──
+
+    async def _list(self, _: None) -> Sequence[PodResources]:
+        self._count_question()
+        return self.pods
+
+    async def _get(self, asked: PodName) -> PodResources:
+        self._count_question()
+        for pod in self.pods:
+            if (pod.name, pod.namespace) == (asked.name, asked.namespace):
+                return pod
+        raise KubeletError(f"pod {asked.name} in namespace {asked.namespace} not found")
+
+    def _count_question(self) -> None:
+        self.questions += 1
+        self.notify()
 
     # ── Register ──
 
@@ -307,12 +343,16 @@ class ScriptedKubelet(ScriptedTasks):
 
 @asynccontextmanager
 async def scripted_kubelet(
-    folder: Path, dial_seconds: float, resource_name: str | None = None
+    folder: Path,
+    dial_seconds: float,
+    resource_name: str | None = None,
+    *,
+    pod_resources: Path | None = None,
 ) -> AsyncIterator[ScriptedKubelet]:
     """Have a kubelet for `folder`, which is not started yet; it and its tasks end with the block."""
     failure: Exception | None = None
     async with asyncio.TaskGroup() as tasks:
-        kubelet = ScriptedKubelet(folder, tasks, dial_seconds, resource_name)
+        kubelet = ScriptedKubelet(folder, tasks, dial_seconds, resource_name, pod_resources)
         try:
             yield kubelet
         except Exception as error:  # noqa: BLE001 -- raised again below: a TaskGroup would wrap it

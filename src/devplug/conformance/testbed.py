@@ -17,6 +17,7 @@ from devplug.conformance.program import Program, Subject
 from devplug.conformance.scripted_kubelet import Client, ScriptedKubelet, scripted_kubelet
 from devplug.conformance.verdicts import FailedError, NoAnswerError, SkippedError
 from devplug.errors import RemoteError
+from devplug.kubelet_dir import KUBELET_SOCKET, POD_RESOURCES_NAME
 from devplug.linux.processes import filled
 from devplug.wire.deviceplugin import ALLOCATE
 
@@ -307,7 +308,12 @@ class TestRun:
             root = Path(name)
             folder = root / "device-plugins"
             folder.mkdir()
-            async with scripted_kubelet(folder, self.times.dial_seconds, self.subject.resource_name) as end:
+            async with scripted_kubelet(
+                folder,
+                self.times.dial_seconds,
+                self.subject.resource_name,
+                pod_resources=root / POD_RESOURCES_NAME / KUBELET_SOCKET,
+            ) as end:
                 bed = TestBed(self, root, end)
                 try:
                     if self.attached is not None:

@@ -258,3 +258,11 @@ class AnswersWithTooMuch(Mutant):
     def response(self, ids: Ids) -> ContainerResponse:
         envs = {f"STORY_{id_}": "x" * 3_000_000 for id_ in ids[2:]}
         return changed(super().response(ids), envs={"MUTANT_IDS": ",".join(ids), **envs})
+
+
+@fails("ALL33")
+class AllocatesHeldDevices(Mutant):
+    """Allocates whatever the kubelet asks for."""
+
+    def refuse(self, held: set[str]) -> None:
+        """Accept every request."""

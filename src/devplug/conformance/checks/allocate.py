@@ -7,18 +7,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from devplug.conformance.answers import answers, demand_none, sample, steady
+from devplug.conformance.answers import answer, answers, demand_none, sample, steady
 from devplug.conformance.response_rules import items, refusal_faults
+from devplug.conformance.rules import total_question
 from devplug.conformance.testbed import LATE, once
 from devplug.conformance.verdicts import MUST, NOTE, SHOULD, FailedError, NoAnswerError, SkippedError, check
 from devplug.devices import HEALTHY
 from devplug.errors import RemoteError
-from devplug.wire.deviceplugin import ALLOCATE
+from devplug.wire.deviceplugin import ALLOCATE, GET_PREFERRED_ALLOCATION
+from devplug.wire.values import ContainerDevices, ContainerResources, PodResources
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from devplug.conformance.testbed import TestBed
+    from devplug.devices import ContainerResponse
 
 # ── answers ──
 
@@ -266,3 +269,74 @@ async def refusals_have_a_status(bed: TestBed) -> str:
     if unknown:
         raise FailedError(f"{len(unknown)} of {len(refusals)} refusals have the status Unknown: {unknown[0]}")
     return ", ".join(sorted({error.status for error in refusals}))
+
+
+# ── a kubelet that has forgotten an allocation ──
+
+
+@check(
+    "ALL33",
+    SHOULD,
+    "A device that a running container has is not allocated to another one.",
+    why="kubelets up to 1.36 can forget an allocation if a pod ends while another Allocate runs; then they "
+    "offer the device to a second pod, and both have it. The fault is the kubelet's, and the API does not "
+    "demand that a plugin notices it",
+    change="in GetPreferredAllocation prefer devices that PodResources does not list at that moment; in "
+    "Allocate refuse a device that a List, asked during the call, names for this resource. The refusal costs "
+    "this pod, and the kubelet corrects its records. Do not decide by an older List",
+    source="kubernetes/kubernetes#137534; manager.go of 1.36, UpdateAllocatedDevices and "
+    "allocateContainerResources",
+)
+async def held_device_is_not_given(bed: TestBed) -> str:
+    """Allocate a device, list its pod in PodResources, and offer it again: in a preference, then in Allocate.
+
+    Allocate comes only if the plugin does not prefer another device. A plugin that reads PodResources from
+    time to time gets a moment to do so.
+    """
+    id_ = await _choice(bed)
+    given = await answer(bed, id_)
+    devices = ContainerDevices(bed.client.resource_name, (id_,))
+    bed.kubelet.pods = (PodResources("first", "default", (ContainerResources("app", (devices,)),)),)
+    try:
+        questions = bed.kubelet.questions
+        await bed.kubelet.until(lambda: bed.kubelet.questions > questions, bed.times.settle_seconds)
+        if (chosen := await _choice(bed)) != id_:
+            return f"{id_} is held, and {chosen} is preferred"
+        if error := await bed.refusal(ALLOCATE, [(id_,)]):
+            if error.status == LATE:
+                raise SkippedError("Allocate gave no answer, which ALL12 judges")
+            return f"{id_} is held, and refused with {error.status}"
+    finally:
+        bed.kubelet.pods = ()
+    if other := await _alike(bed, id_, given):
+        raise SkippedError(f"{id_} and {other} get the same device nodes or CDI names: they are shared")
+    raise FailedError(
+        f"PodResources listed {id_} for pod default/first, and Allocate gave it to a second container"
+    )
+
+
+async def _choice(bed: TestBed) -> str:
+    """Return the device that a kubelet allocates to a container which wants one, if it takes all for free."""
+    ids = bed.healthy_ids(max(1, len(bed.client.healthy_ids)))
+    if not bed.options.preferred_allocation_available or len(ids) == 1:
+        return ids[0]
+    try:
+        preferences = await bed.call(GET_PREFERRED_ALLOCATION, [total_question(ids)])
+    except RemoteError as error:
+        raise SkippedError(f"the question was refused, which PRE05 judges: {error}") from error
+    return next((id_ for preference in preferences for id_ in preference if id_ in ids), ids[0])
+
+
+async def _alike(bed: TestBed, id_: str, given: ContainerResponse) -> str:
+    """Return another device ID with the same device nodes or CDI names, empty if there is none."""
+    wanted = _hardware(given)
+    for other in sample(bed):
+        if other != id_ and wanted and _hardware(await answer(bed, other)) == wanted:
+            return other
+    return ""
+
+
+def _hardware(response: ContainerResponse) -> frozenset[tuple[str, str]]:
+    """Return what of a response names hardware."""
+    nodes = {(str(node.host_path), str(node.container_path)) for node in response.device_nodes}
+    return frozenset(nodes or {(name, "") for name in response.cdi_devices})
