@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.logs import FactFormatter, JsonFormatter
+from devplug.logs import REPEAT_SECONDS, FactFormatter, JsonFormatter, RepeatFilter
 
 
 def line(facts: Mapping[str, object], level: int = logging.INFO) -> str:
@@ -270,3 +270,37 @@ def test_a_long_message_and_a_long_exception_are_cut() -> None:
 def test_no_control_character_of_an_exception_reaches_the_terminal() -> None:
     text, _ = line_of({"fact": "\x1b[2J\u202e"}, "m\x9b31m", ValueError("\x1b]0;title\x07\u2066"))
     assert text.replace("\n", "").isprintable()
+
+
+# ── repeated lines ──
+
+
+def passed(*records: tuple[float, str]) -> list[tuple[float, str, int]]:
+    """The records at these seconds that a filter passes, with how many it held back before each."""
+    found = RepeatFilter()
+    made = [logging.makeLogRecord({"created": 1e9 + at, "msg": message}) for at, message in records]
+    return [
+        (one.created - 1e9, str(one.msg), one.__dict__.get("repeated", 0))
+        for one in made
+        if found.filter(one)
+    ]
+
+
+def test_equal_lines_of_a_library_pass_once_a_minute_with_their_number() -> None:
+    flood = [(second / 10, f"no descriptor\nsocket {second}") for second in range(1300)]
+    assert [(at, repeated) for at, _, repeated in passed(*flood)] == [(0.0, 0), (60.0, 599), (120.0, 599)]
+
+
+def test_other_lines_pass_at_once() -> None:
+    assert passed((0, "a"), (0, "b"), (1, "a")) == [(0, "a", 0), (0, "b", 0)]
+
+
+def test_a_clock_that_goes_back_silences_no_line() -> None:
+    assert len(passed((0, "a"), (-1 - REPEAT_SECONDS, "a"))) == 2
+
+
+def test_many_different_lines_take_bounded_memory() -> None:
+    found = RepeatFilter()
+    for number in range(10_000):
+        assert found.filter(logging.makeLogRecord({"msg": f"line {number}"}))
+    assert len(found._known) <= 64

@@ -16,7 +16,7 @@ from devplug.errors import printable
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["AUDIT", "FORMS", "LEVELS", "FactFormatter", "Form", "JsonFormatter", "show_logs"]
+__all__ = ["AUDIT", "FORMS", "LEVELS", "FactFormatter", "Form", "JsonFormatter", "RepeatFilter", "show_logs"]
 
 AUDIT: Final = "devplug.audit"
 """The logger of what was registered, given out and let go: one line each, to be kept longer than others."""
@@ -111,6 +111,41 @@ class JsonFormatter(logging.Formatter):
         if not isinstance(record.exc_info, tuple):
             return _text(record.exc_info)
         return _text(self.formatException(record.exc_info))
+
+
+REPEAT_SECONDS: Final = 60.0
+"""The shortest time between two equal lines of asyncio."""
+
+_KNOWN_LIMIT: Final = 64
+
+
+class RepeatFilter(logging.Filter):
+    """Passes each line of a logger once a minute, with the number of equal lines since then as a fact.
+
+    Lines are equal if their level, the first line of their message and the class of their error are. asyncio
+    logs an error for each connection, callback or task that fails, and all may fail for one reason.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._known: dict[tuple[object, ...], list[float]] = {}
+        """When the line was passed, and how many were held back since."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a record is passed."""
+        error = record.exc_info[0] if record.exc_info else None
+        key = (record.levelno, _message(record).partition("\n")[0], error)
+        passed = self._known.get(key)
+        if passed is not None and 0 <= record.created - passed[0] < REPEAT_SECONDS:
+            passed[1] += 1
+            return False
+        if passed is not None and passed[1]:
+            record.repeated = int(passed[1])
+        self._known.pop(key, None)
+        if len(self._known) >= _KNOWN_LIMIT:
+            del self._known[next(iter(self._known))]
+        self._known[key] = [record.created, 0]
+        return True
 
 
 def _facts(record: logging.LogRecord) -> Iterator[tuple[str, object]]:
@@ -225,3 +260,4 @@ def show_logs(level: int = logging.INFO, form: Form = "text") -> None:
     root.setLevel(max(level, logging.INFO))
     logging.getLogger("devplug").setLevel(level)
     logging.getLogger(AUDIT).setLevel(min(level, logging.INFO))
+    logging.getLogger("asyncio").addFilter(RepeatFilter())

@@ -13,6 +13,12 @@ DEVPLUG = (sys.executable, "-m", "devplug")
 IN_BACKGROUND = ("sh", "-c", 'trap "" INT HUP; exec "$@"', "sh")
 """What starts a command as nohup does in a script: what is ignored stays so in all that it starts."""
 
+
+def limited(soft: int, hard: int) -> tuple[str, ...]:
+    """Return what starts a command with these limits of descriptors."""
+    return "sh", "-c", f'ulimit -Sn {soft} && ulimit -Hn {hard} && exec "$@"', "sh"
+
+
 PATIENCE_SECONDS = 60.0
 """For what comes at once unless it hangs."""
 

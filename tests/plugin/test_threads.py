@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from devplug.plugin.callbacks import THREADS_BESIDE, DaemonThreads, Hooks
+from devplug.linux.threads import DaemonThreads
+from devplug.plugin.callbacks import THREADS_BESIDE, Hooks
 from tests.waiting import until
 from tests.wire.fakes import eventually
 
@@ -147,7 +148,7 @@ def test_a_blocked_thread_does_not_hold_the_exit() -> None:
     program = """
 import threading
 from devplug.plugin.callbacks import THREADS_BESIDE, Hooks
-from devplug.plugin.callbacks import DaemonThreads
+from devplug.linux.threads import DaemonThreads
 begun = threading.Event()
 def block():
     begun.set()
@@ -185,3 +186,71 @@ async def test_hooks_that_hang_in_all_threads_of_their_kind_are_a_fault_until_on
     go.set()
     await until(lambda: not hooks.fault)
     hooks.close()
+
+
+# ── a system that starts no threads ──
+
+
+def without_threads(program: str) -> str:
+    """Run a program whose user may start no thread while `forbid` is in effect; return what it prints."""
+    given = (
+        "import asyncio, logging, os, resource, threading, encodings.idna\n"
+        "from devplug.linux.threads import DaemonThreads, run_loop\n"
+        "logging.basicConfig(format='%(message)s')\n"
+        "def forbid():\n"
+        "    if not os.getuid(): os.setgid(64321); os.setuid(64321)\n"
+        "    resource.setrlimit(resource.RLIMIT_NPROC, (0, resource.getrlimit(resource.RLIMIT_NPROC)[1]))\n"
+        "def allow():\n"
+        "    hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]\n"
+        "    resource.setrlimit(resource.RLIMIT_NPROC, (hard, hard))\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", given + program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=LONG,
+        check=False,
+    )
+    return ran.stdout
+
+
+def test_short_jobs_run_in_their_callers_thread_if_none_can_be_started() -> None:
+    said = without_threads(
+        "async def main():\n"
+        "    asyncio.get_running_loop().set_default_executor(DaemonThreads(2, 't', are_short=True))\n"
+        "    forbid()\n"
+        "    used = {await asyncio.to_thread(threading.get_ident) for _ in range(20)}\n"
+        "    print(used == {threading.get_ident()})\n"
+        "run_loop(main())"
+    )
+    assert said.splitlines() == ["cannot start a thread; trying again", "True"]
+
+
+def test_other_jobs_wait_until_a_thread_can_be_started() -> None:
+    said = without_threads(
+        "async def main():\n"
+        "    loop = asyncio.get_running_loop()\n"
+        "    with DaemonThreads(2, 't') as threads:\n"
+        "        forbid()\n"
+        "        waiting = [loop.run_in_executor(threads, os.getpid) for _ in range(5)]\n"
+        "        allow()\n"
+        "        print({await one for one in waiting} == {os.getpid()})\n"
+        "run_loop(main())"
+    )
+    assert said.splitlines() == ["cannot start a thread; trying again", "True"]
+
+
+def test_jobs_that_wait_for_a_thread_fail_when_the_pool_is_shut_down() -> None:
+    said = without_threads(
+        "async def main():\n"
+        "    with DaemonThreads(2, 't') as threads:\n"
+        "        forbid()\n"
+        "        waiting = threads.submit(os.getpid)\n"
+        "    print(repr(waiting.exception()))\n"
+        "run_loop(main())"
+    )
+    assert said.splitlines() == [
+        "cannot start a thread; trying again",
+        'RuntimeError("can\'t start new thread")',
+    ]

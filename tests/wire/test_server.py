@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, ExitStack, aclosing, suppress
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from devplug.wire.http2.headers import header_block
 from devplug.wire.limits import CONNECTIONS_LIMIT
 from devplug.wire.sockets import Listener, connected
 from devplug.wire.values import AdvertisedDevice, PluginOptions
+from tests.waiting import until
 from tests.wire.fakes import LIST, Plugin, open_descriptors, served
 from tests.wire.http2.made import DATA, END_HEADERS, HEADERS, HELLO, PING, frame, ping, reset
 from tests.wire.recordings import whole_frames
@@ -289,3 +291,27 @@ async def test_who_has_just_connected_is_let_go_when_the_server_stops(short_dir:
         await listener.close()
         # The listening one is gone, and so is what was accepted.
         assert open_descriptors() == before - 1
+
+
+async def test_without_descriptors_it_logs_one_line_and_serves_again(
+    short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not a line for each place of the backlog at each try, as asyncio's own servers do."""
+    path = short_dir / "s.sock"
+    async with served(path, Plugin()):
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        with ExitStack() as stack:
+            late = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(50)]
+            shortage = stack.enter_context(ExitStack())
+            resource.setrlimit(resource.RLIMIT_NOFILE, (late[-1].fileno() + 1, hard))
+            shortage.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+            with suppress(OSError):
+                while True:
+                    shortage.callback(os.close, os.dup(late[0].fileno()))
+            for one in late:
+                one.connect(str(path))
+            await until(lambda: bool(caplog.records))
+            shortage.close()
+        async with connected(path) as peer:
+            assert await peer.call(deviceplugin.GET_OPTIONS, None) == PluginOptions()
+    assert [record.message for record in caplog.records] == ["cannot accept connections; trying again"]

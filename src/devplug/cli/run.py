@@ -18,9 +18,10 @@ from devplug.cli.run_options import DEFAULT_CONFIG
 from devplug.daemon.config.loader import load
 from devplug.daemon.config_reader import read_served_file
 from devplug.daemon.service import serve_config
+from devplug.linux.exhaustion import raise_descriptor_limit
 from devplug.linux.signals import stop_signals
+from devplug.linux.threads import DaemonThreads, run_loop
 from devplug.logs import LEVELS, show_logs
-from devplug.plugin.callbacks import DaemonThreads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,7 +78,8 @@ def run(
         numa_nodes=machine_numa_nodes(),
         cdi_folder=cdi_dir,
     )
-    asyncio.run(_until_stopped(serving, look_again))
+    raise_descriptor_limit()
+    run_loop(_until_stopped(serving, look_again))
     return OK
 
 
@@ -98,7 +100,7 @@ def _folder_fault(plugin_dir: Path) -> str | None:
 
 
 async def _until_stopped(serving: AbstractAsyncContextManager[object], look_again: asyncio.Event) -> None:
-    threads = DaemonThreads(_THREADS_LIMIT, "devplug-default", idle_seconds=_IDLE_SECONDS)
+    threads = DaemonThreads(_THREADS_LIMIT, "devplug-default", idle_seconds=_IDLE_SECONDS, are_short=True)
     asyncio.get_running_loop().set_default_executor(threads)
     with _hang_ups(look_again):
         async with stop_signals() as stopped, serving:

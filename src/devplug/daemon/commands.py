@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from devplug.daemon.command_result import CommandResult
 from devplug.daemon.config.templates import Missing, render_one
 from devplug.errors import quoted
+from devplug.linux.exhaustion import original_descriptor_limit
 from devplug.linux.notifier import within
 from devplug.linux.processes import end_of, signal_group
 
@@ -86,15 +87,16 @@ async def run_command(
         process: subprocess.Popen[bytes] | None = None
         try:
             outputs = [_Output(stack), _Output(stack)]
-            process = subprocess.Popen(  # noqa: ASYNC220, S603 -- returns once it runs; the file's author chose it
-                list(arguments),
-                stdin=subprocess.DEVNULL,
-                stdout=outputs[0].inlet,
-                stderr=outputs[1].inlet,
-                cwd="/",
-                env=dict(env),
-                start_new_session=True,
-            )
+            with original_descriptor_limit():
+                process = subprocess.Popen(  # noqa: ASYNC220, S603 -- returns once it runs; the author chose it
+                    list(arguments),
+                    stdin=subprocess.DEVNULL,
+                    stdout=outputs[0].inlet,
+                    stderr=outputs[1].inlet,
+                    cwd="/",
+                    env=dict(env),
+                    start_new_session=True,
+                )
             ended = end_of(process.pid, stack)
         except (OSError, ValueError) as error:
             if process is not None:

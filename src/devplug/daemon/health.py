@@ -31,7 +31,7 @@ from devplug.daemon.health_rules import (
 )
 from devplug.daemon.sources.hardware import device_at
 from devplug.devices import Health, HealthState
-from devplug.plugin.callbacks import DaemonThreads
+from devplug.linux.threads import DaemonThreads
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence

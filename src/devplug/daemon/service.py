@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import ExitStack, asynccontextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
 
 from devplug.cdi.files import CDI_FOLDER
@@ -28,6 +28,7 @@ from devplug.holds.holders import Holders
 from devplug.kubelet_dir import CHECKPOINT_NAME
 from devplug.linux.inotify import shared_watcher
 from devplug.linux.notifier import within
+from devplug.linux.supervision import borne
 from devplug.logs import AUDIT
 from devplug.plugin.environment import root_of
 from devplug.plugin.resource_lock import LOCK_FOLDER, ResourceLock
@@ -36,7 +37,7 @@ from devplug.plugin.status import pages_at
 from devplug.plugin.takeover_detector import FIRST_RENEWAL_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
     from pathlib import Path
 
     from devplug.daemon.config.types import Config
@@ -289,29 +290,28 @@ async def serve_config(
         context.claims_revision = lambda: serving.drivers.claims_revision
         config_file = None if file is None else ConfigFile(file, daemon, serving.notifier.notify, look_again)
         probes = _Probes(serving, daemon, holders, config_file)
-        tasks = []
+        tasks: list[asyncio.Task[None]] = []
+
+        def start(work: Callable[[], Coroutine[None, None, None]]) -> None:
+            tasks.append(group.create_task(borne(work)))
+
         try:
             await daemon.apply(config)
             if holders is not None and pod_resources is not None:
-                tasks.append(group.create_task(holders.run()))
-                tasks.append(group.create_task(daemon.learn_holders(holders, pod_resources)))
-                tasks.append(group.create_task(audit_holders(holders, lambda: daemon.plugins)))
-                tasks.append(group.create_task(ask_while_claimed(holders, serving)))
-                lists = compare_lists(serving.folder, lambda: serving.guards, pod_resources)
-                tasks.append(group.create_task(lists))
-                tasks.append(
-                    group.create_task(
-                        compare_holders(holders, lambda: serving.guards, lambda: daemon.plugins)
-                    ),
-                )
-            tasks.append(group.create_task(decide_at_claims(context, serving)))
+                start(holders.run)
+                start(partial(daemon.learn_holders, holders, pod_resources))
+                start(partial(audit_holders, holders, lambda: daemon.plugins))
+                start(partial(ask_while_claimed, holders, serving))
+                start(partial(compare_lists, serving.folder, lambda: serving.guards, pod_resources))
+                start(partial(compare_holders, holders, lambda: serving.guards, lambda: daemon.plugins))
+            start(partial(decide_at_claims, context, serving))
             if config_file is not None:
-                tasks.append(group.create_task(config_file.follow(config)))
+                start(partial(config_file.follow, config))
             if kube_events:
                 from devplug.daemon.events.writers import report_to_cluster
 
                 status = probes.reporter.status
-                tasks.append(group.create_task(report_to_cluster(status, serving.notifier, daemon.node_name)))
+                start(partial(report_to_cluster, status, serving.notifier, daemon.node_name))
             serving.open_status_socket(probes.answer)
             async with pages_at(listen, probes.answer):
                 yield serving

@@ -6,11 +6,14 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from devplug.backoff import backoff_seconds
+from devplug.linux.exhaustion import Shortage, is_exhausted
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-__all__ = ["kept_running"]
+__all__ = ["borne", "kept_running"]
+
+_CANNOT_GO_ON: Final = Shortage("cannot go on without resources of the system; trying again")
 
 FIRST_RETRY_SECONDS: Final = 0.1
 LAST_RETRY_SECONDS: Final = 60.0
@@ -33,3 +36,14 @@ async def kept_running(work: Callable[[], Awaitable[None]], failed: Callable[[Ex
             await asyncio.sleep(backoff_seconds(failures, FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS))
         else:
             return
+
+
+async def borne(work: Callable[[], Awaitable[None]]) -> None:
+    """Run `work` until it returns, and again after each error of an exhausted resource; others are raised."""
+
+    def failed(error: Exception) -> None:
+        if not is_exhausted(error):
+            raise error
+        _CANNOT_GO_ON.report(error)
+
+    await kept_running(work, failed)

@@ -7,25 +7,25 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import queue
 import sys
 import threading
 import traceback
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
+from devplug.linux.threads import DaemonThreads, Worker
 from devplug.plugin.contract import offers, options_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from concurrent.futures import Future
     from types import FrameType
 
+    from devplug.linux.threads import Job
     from devplug.plugin.contract import DevicePlugin
 
 __all__ = [
-    "DaemonThreads",
     "Hooks",
     "OnlyErrors",
     "PluginCode",
@@ -34,112 +34,6 @@ __all__ = [
     "is_cancelled",
     "lines_in_threads",
 ]
-
-# ── threads ──
-
-Params = ParamSpec("Params")
-Result = TypeVar("Result")
-
-IDLE_SECONDS: Final = 30.0
-"""How long a thread waits for its next job before it ends, if nothing else is said."""
-
-
-class _Job(Future[Result]):
-    """The result of code that runs in a thread."""
-
-    thread_id = 0
-    """The thread that runs the code; 0 before it starts."""
-
-
-class _Worker(threading.Thread):
-    """A thread of a `DaemonThreads`."""
-
-
-class DaemonThreads(ThreadPoolExecutor):
-    """An executor whose threads are daemons and are not joined at exit.
-
-    The standard pool joins its threads when the interpreter ends: a vendor call that blocks for 8 s then
-    holds a SIGTERM for 8 s. It is a `ThreadPoolExecutor` by type because asyncio accepts no other default.
-    A job that blocks for ever occupies one of `limit` threads for ever; jobs over the limit wait.
-    """
-
-    def __init__(self, limit: int, name: str = "devplug", *, idle_seconds: float = IDLE_SECONDS) -> None:
-        super().__init__(max_workers=limit, thread_name_prefix=name)
-        self._idle_seconds = idle_seconds
-        self._limit = limit
-        self._name = name
-        self._jobs: queue.SimpleQueue[tuple[_Job[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
-        """The jobs; a thread that takes None from it ends."""
-        self._lock = threading.Lock()
-        self._running = 0
-        self._waiting_jobs = 0
-        self._idle = 0
-        self._is_shut = False
-
-    def submit(
-        self,
-        fn: Callable[Params, Result],
-        /,
-        *args: Params.args,
-        **kwargs: Params.kwargs,
-    ) -> _Job[Result]:
-        """Run `fn` in a thread of the pool; the future holds its result. Not after `shutdown`."""
-        future: _Job[Result] = _Job()
-        with self._lock:
-            if self._is_shut:
-                raise RuntimeError("this pool of threads was shut down")
-            self._waiting_jobs += 1
-            self._jobs.put((future, lambda: fn(*args, **kwargs)))
-            if self._waiting_jobs > self._idle and self._running < self._limit:
-                self._running += 1
-                name = f"{self._name}-{self._running}"
-                _Worker(target=self._work, name=name, daemon=True).start()
-        return future
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002
-        """Take no more jobs; each thread ends when its job has. None is waited for. Safe to repeat."""
-        with self._lock:
-            self._is_shut = True
-            for _ in range(self._running):
-                self._jobs.put(None)
-
-    def _work(self) -> None:
-        while True:
-            with self._lock:
-                self._idle += 1
-            try:
-                taken = self._jobs.get(timeout=self._idle_seconds)
-            except queue.Empty:
-                with self._lock:
-                    self._idle -= 1
-                    if self._jobs.empty():
-                        self._running -= 1
-                        return
-                    continue
-            with self._lock:
-                self._idle -= 1
-                if taken is None:
-                    self._running -= 1
-                    return
-                self._waiting_jobs -= 1
-            _do(*taken)
-            del taken
-
-
-def _do(future: _Job[Any], job: Callable[[], Any]) -> None:
-    if not future.set_running_or_notify_cancel():
-        return
-    future.thread_id = threading.get_ident()
-    try:
-        future.set_result(job())
-    except StopIteration as error:
-        # asyncio's futures take none (PEP 479), and whoever waits for one would wait for ever.
-        stopped = RuntimeError(f"the code raised StopIteration({error.value!r})")
-        stopped.__cause__ = error
-        future.set_exception(stopped)
-    except BaseException as error:  # noqa: BLE001 -- the future's owner decides what becomes of it
-        future.set_exception(error)
-
 
 # ── callbacks ──
 
@@ -152,7 +46,7 @@ class _Turn:
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
-        self.running: _Job[Any] | None = None
+        self.running: Job[Any] | None = None
         """What the last call in turn does in a thread."""
 
     async def __aenter__(self) -> None:
@@ -224,7 +118,7 @@ class Hooks:
         self.turn.running = None
         self._hanging.clear()
 
-    async def _result(self, running: _Job[Any]) -> Any:  # noqa: ANN401 -- the author's
+    async def _result(self, running: Job[Any]) -> Any:  # noqa: ANN401 -- the author's
         """Return what code in a thread returned; an awaitable is awaited here."""
         try:
             result = await asyncio.wrap_future(running)
@@ -282,7 +176,7 @@ def hanging_line(error: BaseException | None) -> str:
 def lines_in_threads() -> list[str]:
     """Return the line of each thread that runs an author's `def` at this moment."""
     frames = sys._current_frames()  # noqa: SLF001 -- documented, for debuggers
-    workers = [one for one in threading.enumerate() if isinstance(one, _Worker)]
+    workers = [one for one in threading.enumerate() if isinstance(one, Worker)]
     found = [frame for one in workers if (frame := frames.get(one.ident or 0)) is not None]
     return sorted(line for frame in found if (line := _author_line(traceback.walk_stack(frame))))
 

@@ -22,8 +22,9 @@ from devplug.backoff import backoff_seconds
 from devplug.errors import PluginError, one_line, quoted
 from devplug.linux.inotify import shared_watcher
 from devplug.linux.notifier import within
+from devplug.linux.threads import DaemonThreads
 from devplug.pace import Pace
-from devplug.plugin.callbacks import DaemonThreads, OnlyErrors, is_cancelled
+from devplug.plugin.callbacks import OnlyErrors, is_cancelled
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable

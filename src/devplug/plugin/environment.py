@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 from pathlib import Path
+from resource import RLIMIT_NOFILE, getrlimit
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from msgspec import Struct, field
@@ -19,6 +20,7 @@ from devplug.kubelet_dir import (
     POD_RESOURCES_NAME,
     REGISTRY_NAME,
 )
+from devplug.linux.exhaustion import raise_descriptor_limit
 from devplug.linux.inotify import shared_watcher
 from devplug.linux.trust import check_trusted
 from devplug.plugin.registration import RegistrationMode, chosen_mode
@@ -60,6 +62,12 @@ is not the usual one, `DEVPLUG_KUBELET_ROOT` names it."""
 
 REGISTRATIONS_AT_ONCE: Final = 16
 
+DESCRIPTORS_EACH: Final = 4
+"""Descriptors of one resource: lock, socket, stream of the kubelet, and one for a call meanwhile."""
+
+DESCRIPTORS_BESIDE: Final = 64
+"""Descriptors for everything else: pages, sources, files, programs that are started."""
+
 
 class PluginEnvironment(Struct):
     """The folder with the sockets, how plugins get known there, and how many of them call at once."""
@@ -83,6 +91,24 @@ class PluginEnvironment(Struct):
     owner: str = IN_CODE
     """The owner of holds and claims that are recorded: `IN_CODE`, or empty for a daemon."""
     _said: set[str] = field(default_factory=set)
+    _places: set[object] = field(default_factory=set)
+
+    def take_place(self, owner: object) -> str:
+        """Count a plugin that needs a lock, a socket and a stream; return why it has no place, or ""."""
+        limit, places = _places()
+        if owner in self._places:
+            return ""
+        if len(self._places) >= places:
+            raise_descriptor_limit()
+            limit, places = _places()
+        if len(self._places) >= places:
+            return f"the limit of {limit} open files allows {places} resources; raise it (ulimit -n)"
+        self._places.add(owner)
+        return ""
+
+    def leave_place(self, owner: object) -> None:
+        """Give a place back. Safe to repeat."""
+        self._places.discard(owner)
 
     def say_once(self, message: str, **facts: object) -> None:
         """Log a warning about the node, once for all plugins, until `unsay` ends it."""
@@ -93,6 +119,12 @@ class PluginEnvironment(Struct):
     def unsay(self, message: str) -> None:
         """Record that the reason of a warning is gone, so that it may be logged again."""
         self._said.discard(message)
+
+
+def _places() -> tuple[int, int]:
+    """Return the limit of descriptors, and for how many plugins it is enough."""
+    limit = getrlimit(RLIMIT_NOFILE)[0]
+    return limit, max((limit - DESCRIPTORS_BESIDE) // DESCRIPTORS_EACH, 1)
 
 
 def environment_at(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from devplug.errors import KubeletError, PluginFolderLostError
 from devplug.linux.notifier import within
+from devplug.linux.supervision import borne
 from devplug.plugin.registrar import Registrar, SocketRegistrar
 from devplug.plugin.registration import Folder, RegistrationFacts, RegistrationMode, Step
 from devplug.plugin.resource_lock import ResourceLock, remove_stale_sockets
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from devplug.linux.inotify import Subscription
     from devplug.plugin.contract import DevicePlugin
     from devplug.plugin.counters import PluginCounters
     from devplug.plugin.environment import PluginEnvironment
@@ -164,25 +166,29 @@ class Lifecycle:
                 group.create_task(self._wake_at_first_list())
                 group.create_task(self._inventory.drop_leaving())
                 with watcher.subscribe(self._wake.set) as subscription:
-                    while True:
-                        self._wake.clear()
-                        subscription.arm(self._watched)
-                        if self._registrar.state.is_settled:
-                            await self._listener.tidy()
-                        self._review()
-                        if self.guard.take_renewal() or self._has_other_options():
-                            self._service.streams.end()
-                        step, look_again_seconds = self._registrar.next_step(self._look())
-                        if step is Step.WAIT:
-                            await within(look_again_seconds, self._wake.wait())
-                        elif step is Step.REGISTER:
-                            self._registrar.register(group, self._look)
-                        elif step is Step.LEAVE:
-                            self._registrar.leave()
-                        else:
-                            await self._act(step)
+                    await borne(lambda: self._follow(subscription, group))
         finally:
             await self._close()
+
+    async def _follow(self, subscription: Subscription, group: asyncio.TaskGroup) -> None:
+        """Do what is due, and wait for the next change, until cancelled."""
+        while True:
+            self._wake.clear()
+            subscription.arm(self._watched)
+            if self._registrar.state.is_settled:
+                await self._listener.tidy()
+            self._review()
+            if self.guard.take_renewal() or self._has_other_options():
+                self._service.streams.end()
+            step, look_again_seconds = self._registrar.next_step(self._look())
+            if step is Step.WAIT:
+                await within(look_again_seconds, self._wake.wait())
+            elif step is Step.REGISTER:
+                self._registrar.register(group, self._look)
+            elif step is Step.LEAVE:
+                self._registrar.leave()
+            else:
+                await self._act(step)
 
     async def succeed(self, plugin: DevicePlugin, listed: object, begin: Callable[[], None]) -> None:
         """Serve another plugin at the same socket from now on. `listed` is its first list.
@@ -262,6 +268,11 @@ class Lifecycle:
     async def _take_lock(self) -> None:
         folder = self._environment.folder
         now = asyncio.get_running_loop().time()
+        if no_place := self._environment.take_place(self):
+            self._lock_not_before = now + LOCK_RETRY_SECONDS
+            self._environment.say_once(no_place)
+            self._obstruct(no_place)
+            return
         try:
             holder = self._lock.take()
         except OSError as error:
@@ -341,3 +352,4 @@ class Lifecycle:
         finally:
             self._service.close()
             self._lock.release()
+            self._environment.leave_place(self)

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from devplug.errors import RemoteError
 from devplug.kubelet_dir import KUBELET_SOCKET
+from devplug.linux.exhaustion import Shortage, is_exhausted, reason_of
 from devplug.logs import AUDIT
 from devplug.plugin.socket_registration import SocketRegistration
 from devplug.wire.deviceplugin import DEVICE_PLUGIN_VERSION, REGISTER
@@ -41,6 +42,7 @@ audit = logging.getLogger(AUDIT)
 REGISTER_TIMEOUT_SECONDS: Final = 16.0
 """More than the 10 s that the kubelet takes to dial back before it answers (client.go)."""
 
+_CANNOT_CONNECT: Final = Shortage("cannot connect to the kubelet; trying again")
 _UNREACHABLE: Final = "kubelet.sock refuses connections; waiting for a kubelet that listens there"
 
 
@@ -244,7 +246,10 @@ class SocketRegistrar(Registrar):
         is_unreachable = failure.status == "Unavailable"
         self._counters.registrations.add("unreachable" if is_unreachable else "refused")
         self.refusal = _UNREACHABLE if is_unreachable else f"the kubelet refused the registration: {failure}"
-        if is_unreachable:
+        if is_exhausted(failure):
+            self.refusal = f"cannot connect to the kubelet: {reason_of(failure)}"
+            _CANNOT_CONNECT.report(failure, path=str(self._kubelet_socket))
+        elif is_unreachable:
             self._environment.say_once(_UNREACHABLE, path=str(self._kubelet_socket))
         elif self.state.failures == 1:
             self._log_refused(str(failure))

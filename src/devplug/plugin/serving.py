@@ -15,8 +15,10 @@ from devplug.errors import DevplugError, PluginError, error_to_raise, printable,
 from devplug.holds.other_files import IN_CODE
 from devplug.linux.notifier import Notifier
 from devplug.linux.signals import stop_signals
+from devplug.linux.supervision import borne
+from devplug.linux.threads import DaemonThreads, run_loop
 from devplug.logs import show_logs
-from devplug.plugin.callbacks import DaemonThreads, author_line
+from devplug.plugin.callbacks import author_line
 from devplug.plugin.contract import plugin_faults
 from devplug.plugin.counters import CounterBook
 from devplug.plugin.discovery import discover
@@ -165,7 +167,7 @@ class Serving:
             other_claims=self.drivers.others,
             notifier=self.notifier,
         )
-        self._holds_task = self._group.create_task(self._holds.run(), name="devplug holds")
+        self._holds_task = self._group.create_task(borne(self._holds.run), name="devplug holds")
 
     def faults(self) -> Mapping[str, str]:
         """Return what keeps plugins from being ready, by resource name; empty if all are."""
@@ -238,7 +240,7 @@ class Serving:
                 if served.discovery is None:
                     served.discovery = group.create_task(discover(served.plugin, served.inventory))
                 if served.holding is not None:
-                    group.create_task(served.holding.run(served.inventory))
+                    group.create_task(borne(partial(served.holding.run, served.inventory)))
                 group.create_task(served.lifecycle.run())
         except BaseExceptionGroup as errors:
             failure = error_to_raise(errors)
@@ -505,7 +507,7 @@ def run(
     show_logs()
     listen = listen or os.environ.get(LISTEN_VARIABLE) or None
     try:
-        asyncio.run(_run(plugins, plugin_dir, listen, registration, dra))
+        run_loop(_run(plugins, plugin_dir, listen, registration, dra))
     except DevplugError as error:
         # The line of the author's code that failed, since the traceback would show devplug's own code first.
         line = author_line(error.__cause__) if error.__cause__ else ""

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from devplug.errors import KubeletError
 from devplug.kubelet.changes import ChangeKind
-from devplug.plugin.callbacks import DaemonThreads, lines_in_threads
+from devplug.linux.threads import DaemonThreads
+from devplug.plugin.callbacks import lines_in_threads
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping

@@ -9,6 +9,7 @@ import socket
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from devplug.linux.acceptor import Acceptor
 from devplug.linux.shares import first_to_go
 from devplug.linux.unix_sockets import may_call, peer_of
 from devplug.web.addresses import TcpAddress, UnixAddress
@@ -27,12 +28,8 @@ __all__ = ["serving"]
 _log: Final = logging.getLogger(__name__)
 
 _USUAL: Final = Limits()
-_AT_ONCE: Final = 64
-"""Connections that are taken before the loop gets its turn."""
 _REFUSED_LIMIT: Final = 16
 """How many refused users are logged, each once."""
-_RETRY_SECONDS: Final = 1.0
-"""After a connection could not be taken, for want of descriptors or memory."""
 
 _KEEPALIVE: Final = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
 """A reader of a stream whose machine has gone without a word is noticed after a minute (tcp(7))."""
@@ -85,25 +82,17 @@ class _Server:
         self._limits = limits
         self._name = name
         self._loop = asyncio.get_running_loop()
-        self._retry: asyncio.TimerHandle | None = None
-        """Set while none are taken, for want of descriptors or memory."""
-        self._is_short = False
-        """Whether that was told, and some wait since."""
-        self._is_ending = False
+        self._acceptor = Acceptor(listener, self._take, name)
         self._open: dict[Connection, asyncio.Task[None]] = {}
         self._refused_users: set[int] = set()
 
     def open(self) -> None:
         """Take connections from now on."""
-        self._retry = None
-        self._loop.add_reader(self._listener, self._accept)
+        self._acceptor.open()
 
     async def end(self) -> None:
         """Take no more, and bring those that are open to their end."""
-        self._is_ending = True
-        if self._retry is not None:
-            self._retry.cancel()
-        self._loop.remove_reader(self._listener)
+        self._acceptor.close()
         self._listener.close()
         for connection in self._open:
             connection.end()
@@ -111,31 +100,6 @@ class _Server:
             _, late = await asyncio.wait(tasks, timeout=self._limits.closing_seconds)
             for task in late:
                 task.cancel()
-
-    def _accept(self) -> None:
-        for _ in range(_AT_ONCE):
-            try:
-                opened, address = self._listener.accept()
-            except BlockingIOError:
-                self._is_short = False
-                return
-            except (InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:
-                self._pause(error)
-                return
-            self._take(opened, address)
-
-    def _pause(self, error: OSError) -> None:
-        """Stop accepting for a moment: the socket stays readable, and the loop would do nothing else."""
-        if not self._is_short:
-            self._is_short = True
-            _log.warning(
-                "cannot accept connections; trying again",
-                extra={"server": self._name, "error": error.strerror},
-            )
-        self._loop.remove_reader(self._listener)
-        self._retry = self._loop.call_later(_RETRY_SECONDS, self.open)
 
     def _take(self, opened: socket.socket, address: Any) -> None:  # noqa: ANN401 -- as sockets have it
         peer = self._peer(opened, address)
@@ -149,7 +113,6 @@ class _Server:
             opened.close()
             _log.warning("cannot accept a connection", extra={"server": self._name, "error": str(error)})
             return
-        opened.settimeout(0)
         if isinstance(self._address, TcpAddress):
             _tune(opened)
         connection = Connection(
@@ -195,10 +158,7 @@ class _Server:
             await connection.run()
         finally:
             self._open.pop(connection, None)
-            if self._retry is not None and not self._is_ending:
-                # It has left a descriptor: those that wait longest may be gone, and are through at once.
-                self._retry.cancel()
-                self.open()
+            self._acceptor.hurry()
 
 
 def _tune(opened: socket.socket) -> None:

@@ -144,7 +144,7 @@ class UnixChannel:
             # As Go's gRPC says it, since a pod's event repeats it.
             where = f"dial unix {os.fsdecode(self._path)}: connect: {(error.strerror or str(error)).lower()}"
             text = f'connection error: desc = "transport: Error while dialing: {where}"'
-            raise RpcError("Unavailable", text) from None
+            raise RpcError("Unavailable", text) from error
         connection = ClientConnection(self._receive_limit_bytes)
         try:
             await loop.create_unix_connection(lambda: connection, sock=opened)

@@ -216,7 +216,8 @@ async def start(path: Path, handlers: Handlers) -> GrpcioServer:
         await server.stop(0)
         discard(path)
         if isinstance(error, RuntimeError | OSError):
-            raise KubeletError(f"cannot listen in {path.parent}: {why_not(path.parent)}") from error
+            reason = why_not(path.parent, OSError(*error.args))
+            raise KubeletError(f"cannot listen in {path.parent}: {reason}") from error
         raise
     return server
 

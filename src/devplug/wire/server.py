@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final
 
 from devplug.errors import KubeletError
+from devplug.linux.acceptor import Acceptor
 from devplug.linux.notifier import within
 from devplug.linux.shares import Standing, first_to_go
 from devplug.linux.unix_sockets import may_call, peer_of
@@ -19,7 +20,8 @@ from devplug.wire.socketfiles import bound_socket, discard, why_not
 from devplug.wire.statuses import RpcError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    import socket
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from devplug.linux.unix_sockets import Peer
@@ -50,7 +52,7 @@ async def start(path: Path, handlers: Handlers) -> UnixServer:
         await server.stop(0)
         discard(path)
         if isinstance(error, OSError):
-            raise KubeletError(f"cannot listen in {path.parent}: {why_not(path.parent)}") from error
+            raise KubeletError(f"cannot listen in {path.parent}: {why_not(path.parent, error)}") from error
         raise
     return server
 
@@ -66,7 +68,7 @@ class UnixServer:
         self._streams: dict[Call, ServerConnection] = {}
         """The open calls, in the order of their coming."""
         self._refused_users: set[int] = set()
-        self._listening: asyncio.Server | None = None
+        self._acceptor: Acceptor | None = None
         self._stack = AsyncExitStack()
         self._is_idle = asyncio.Event()
         self._is_idle.set()
@@ -80,31 +82,30 @@ class UnixServer:
     async def listen(self, path: Path) -> None:
         """Take connections from now on."""
         group = await self._stack.enter_async_context(asyncio.TaskGroup())
-        bound = bound_socket(path)
 
         def new() -> ServerConnection:
             return ServerConnection(self, self._handlers, group, _LIMITS)
 
-        loop = asyncio.get_running_loop()
-        backlog = 2 * self._handlers.connections_limit
-        # In two steps, as the first waits for nothing: cancelled in the second, we have what is to be closed.
-        self._listening = await loop.create_unix_server(new, sock=bound, backlog=backlog, start_serving=False)
-        await self._listening.start_serving()
+        def take(opened: socket.socket, _: object) -> None:
+            group.create_task(_begin(new, opened))
+
+        listener = self._stack.enter_context(bound_socket(path))
+        listener.listen(2 * self._handlers.connections_limit)
+        self._acceptor = Acceptor(listener, take, path.name)
+        self._acceptor.open()
 
     async def stop(self, grace_seconds: float) -> None:
         """Stop listening, let calls in flight end within the grace, and end the others. Safe to repeat."""
         self._is_stopping = True
         try:
-            if self._listening is not None:
-                await self._turn_away()
-                self._listening.close()
+            if self._acceptor is not None:
+                await self._turn_away(self._acceptor)
+                self._acceptor.listener.close()
             for connection in tuple(self._connections):
                 connection.leave()
             if grace_seconds > 0 and self.open_calls:
                 await within(grace_seconds, self._is_idle.wait())
         finally:
-            if self._listening is not None:
-                self._listening.close()
             connections = tuple(self._connections)
             for connection in connections:
                 connection.end()
@@ -112,14 +113,9 @@ class UnixServer:
             for connection in connections:
                 await connection.lost.wait()
 
-    async def _turn_away(self) -> None:
-        """Take no more connections, and refuse those that asyncio has just accepted.
-
-        asyncio begins them in tasks of their own, and leaks their sockets if the server is closed by then.
-        """
-        assert self._listening is not None
-        for listening in self._listening.sockets:
-            asyncio.get_running_loop().remove_reader(listening.fileno())
+    async def _turn_away(self, acceptor: Acceptor) -> None:
+        """Take no more connections, and refuse those that were just accepted."""
+        acceptor.close()
         for _ in range(ACCEPTING_TURNS):
             await asyncio.sleep(0)
 
@@ -173,6 +169,17 @@ class UnixServer:
         self._streams.pop(call, None)
         if not self.open_calls:
             self._is_idle.set()
+
+
+async def _begin(new: Callable[[], ServerConnection], opened: socket.socket) -> None:
+    """Have a connection served that was accepted."""
+    try:
+        await asyncio.get_running_loop().connect_accepted_socket(new, opened)
+    except OSError:
+        opened.close()  # no descriptor or memory to watch it with; the other end tries again
+    except BaseException:
+        opened.close()
+        raise
 
 
 def _call_to_end(held: Mapping[Call, ServerConnection], newcomer: ServerConnection) -> Call:

@@ -53,12 +53,12 @@ def socket_identity(path: Path) -> SocketIdentity | None:
     return status.st_dev, status.st_ino, status.st_mtime_ns
 
 
-def why_not(folder: Path) -> str:
-    """Return why no socket can be made in a folder."""
+def why_not(folder: Path, error: OSError) -> str:
+    """Return why no socket can be made in a folder, where that failed with `error`."""
     if not folder.is_dir():
         return (
             "the folder does not exist; mount it from the machine, or name the kubelet's with --kubelet-root"
         )
     if not os.access(folder, os.W_OK | os.X_OK):
         return "no right to write there; run as uid 0, or mount it writable"
-    return "the system refused (see its log)"
+    return error.strerror or str(error)

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec import Struct
 
+from devplug.errors import KubeletError
+from devplug.wire.statuses import RpcError
+
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
     from pathlib import Path
@@ -73,14 +76,19 @@ class Transport(Struct, frozen=True):
 
 
 async def _serve_own(path: Path, handlers: Handlers) -> Server:
-    from devplug.wire.server import start
+    try:
+        from devplug.wire.server import start
+    except OSError as error:  # no descriptor is left, not even to read a module
+        raise KubeletError(f"cannot listen in {path.parent}: {error.strerror}") from error
 
     return await start(path, handlers)
 
 
 def _own_channel(path: Path, authority: str, receive_limit_bytes: int) -> Channel:
-    from devplug.wire.channel import UnixChannel
-
+    try:
+        from devplug.wire.channel import UnixChannel
+    except OSError as error:
+        raise RpcError("Unavailable", f"connection error: {error.strerror}") from error
     return UnixChannel(path, authority, receive_limit_bytes)
 
 

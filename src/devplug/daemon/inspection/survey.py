@@ -25,7 +25,7 @@ from devplug.daemon.sources.path import PathSource
 from devplug.daemon.sources.pci import PciSource
 from devplug.daemon.sources.sysfs import SysfsSource
 from devplug.daemon.sources.usb import UsbSource
-from devplug.plugin.callbacks import DaemonThreads
+from devplug.linux.threads import DaemonThreads
 
 if TYPE_CHECKING:
     from devplug.daemon.sources.device import HostDevice

@@ -36,7 +36,7 @@ from devplug.holds.hardware import Hardware
 from devplug.holds.names import Names, Wanted
 from devplug.linux.inotify import EventKind, shared_watcher
 from devplug.linux.notifier import within
-from devplug.plugin.callbacks import DaemonThreads
+from devplug.linux.threads import DaemonThreads
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Collection, Mapping

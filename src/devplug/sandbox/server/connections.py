@@ -12,10 +12,11 @@ import logging
 import resource
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from devplug.linux.acceptor import Acceptor
 from devplug.linux.shares import Standing, first_to_go
 
 if TYPE_CHECKING:
@@ -44,10 +45,6 @@ class ConnectionLimits:
     body_seconds: float = 30.0
     reader_seconds: float = 30.0
     """How long a client may leave an answer unread that does not fit into the buffers."""
-
-
-RETRY_SECONDS: Final = 0.1
-_AT_ONCE: Final = 64
 
 
 class HttpConnection(H11Protocol):
@@ -170,20 +167,16 @@ class Connections:
         self._limit = min(limits.connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
         self._open: dict[_Opened, asyncio.Task[None]] = {}
         self._loop = asyncio.get_running_loop()
-        self._retry: asyncio.TimerHandle | None = None
+        self._acceptor = Acceptor(listener, self._take, "API server", make_room=self._make_any_room)
 
     def open(self) -> None:
         """Accept from now on."""
-        self._retry = None
         self._listener.setblocking(False)  # noqa: FBT003 -- the standard library's
-        self._loop.add_reader(self._listener, self._accept)
+        self._acceptor.open()
 
     def close(self) -> None:
         """Accept no more, and end handshakes; what is connected stays. Safe to repeat."""
-        if self._retry is not None:
-            self._retry.cancel()
-        if self._listener.fileno() >= 0:
-            self._loop.remove_reader(self._listener)
+        self._acceptor.close()
         for one, task in list(self._open.items()):
             if one.http is None:
                 task.cancel()
@@ -197,26 +190,14 @@ class Connections:
             task.cancel()
             self._drop(one)
 
-    def _accept(self) -> None:
-        for _ in range(_AT_ONCE):
-            try:
-                opened, address = self._listener.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:
-                self._pause(error)
-                return
-            opened.setblocking(False)  # noqa: FBT003 -- the standard library's
-            if len(self._open) >= self._limit:
-                self._make_room(address[1])
-            one = _Opened(opened, address)
-            self._open[one] = self._tasks.create_task(self._serve(one))
+    def _take(self, opened: socket.socket, address: Any) -> None:  # noqa: ANN401 -- as sockets have it
+        if len(self._open) >= self._limit:
+            self._make_room(address[1])
+        one = _Opened(opened, address)
+        self._open[one] = self._tasks.create_task(self._serve(one))
 
-    def _pause(self, error: OSError) -> None:
-        """Make room, as there are no descriptors, and accept again in a moment."""
-        logger.warning("the API server cannot accept connections; trying again", extra={"reason": str(error)})
-        self._loop.remove_reader(self._listener)
-        self._retry = self._loop.call_later(RETRY_SECONDS, self.open)
+    def _make_any_room(self) -> None:
+        """Make room for the next connection, whoever opens it: there are no descriptors."""
         if self._open:
             self._make_room(-1)
 
