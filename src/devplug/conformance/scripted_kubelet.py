@@ -134,7 +134,7 @@ class ScriptedKubelet(ScriptedTasks):
         self.folder = PluginFolder(folder)
         self.behavior = KubeletBehavior()
         self.pods: Sequence[PodResources] = ()
-        """The pods that PodResources lists."""
+        """The pods that PodResources lists; none after a start, as a real kubelet for about a second."""
         self.questions = 0
         """How many calls of PodResources were answered."""
         self.resource_name = resource_name
@@ -157,6 +157,7 @@ class ScriptedKubelet(ScriptedTasks):
             self.folder.prepare()
         else:
             self.folder.kubelet_socket.unlink(missing_ok=True)
+        self.pods = ()
         if self._pod_resources is not None:
             self._pod_resources.parent.mkdir(mode=0o750, exist_ok=True)
             await self._listen(self._pod_resources, unary(LIST, self._list), unary(GET, self._get))

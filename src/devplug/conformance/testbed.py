@@ -20,6 +20,7 @@ from devplug.errors import RemoteError
 from devplug.kubelet_dir import KUBELET_SOCKET, POD_RESOURCES_NAME
 from devplug.linux.processes import filled
 from devplug.wire.deviceplugin import ALLOCATE
+from devplug.wire.values import ContainerDevices, ContainerResources, PodResources
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -267,6 +268,11 @@ class TestBed:
         if len(ids) < count:
             raise SkippedError(f"{len(ids)} healthy devices are listed, and {count} are needed")
         return ids[:count]
+
+    def list_as_held(self, id_: str) -> None:
+        """Have PodResources list one pod, default/first, that has this device, until the kubelet restarts."""
+        devices = ContainerDevices(self.client.resource_name, (id_,))
+        self.kubelet.pods = (PodResources("first", "default", (ContainerResources("app", (devices,)),)),)
 
     async def check_serves(self) -> None:
         """Raise `FailedError` unless the plugin runs, is registered and answers an Allocate."""

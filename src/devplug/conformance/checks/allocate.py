@@ -15,7 +15,6 @@ from devplug.conformance.verdicts import MUST, NOTE, SHOULD, FailedError, NoAnsw
 from devplug.devices import HEALTHY
 from devplug.errors import RemoteError
 from devplug.wire.deviceplugin import ALLOCATE, GET_PREFERRED_ALLOCATION
-from devplug.wire.values import ContainerDevices, ContainerResources, PodResources
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -295,8 +294,7 @@ async def held_device_is_not_given(bed: TestBed) -> str:
     """
     id_ = await _choice(bed)
     given = await answer(bed, id_)
-    devices = ContainerDevices(bed.client.resource_name, (id_,))
-    bed.kubelet.pods = (PodResources("first", "default", (ContainerResources("app", (devices,)),)),)
+    bed.list_as_held(id_)
     try:
         questions = bed.kubelet.questions
         await bed.kubelet.until(lambda: bed.kubelet.questions > questions, bed.times.settle_seconds)
