@@ -132,7 +132,7 @@ def test_the_plugin_is_asked_with_the_full_count_and_what_is_chosen_already() ->
     allocations = allocations_with(healthy("a", "b", "c"))
     allocations.begin_container("u")
     give(allocations, need(1, container_name="init"))
-    allocations.end_container("u", "init", runs_to_its_end=True)
+    allocations.end_container("u", "init", runs_to_its_end=True, compat=True)
     chosen, asked = pick(allocations, need(2), preferred=["a", "c"])
     assert asked == [PreferenceRequest(("a", "b", "c"), ("a",), 2)]
     assert chosen == ("a", "c")
@@ -143,7 +143,7 @@ def test_the_plugin_is_not_asked_if_reusable_devices_suffice() -> None:
     allocations = allocations_with(healthy("a", "b"))
     allocations.begin_container("u")
     give(allocations, need(1, container_name="init"))
-    allocations.end_container("u", "init", runs_to_its_end=True)
+    allocations.end_container("u", "init", runs_to_its_end=True, compat=True)
     assert pick(allocations, need()) == (("a",), [])
 
 
@@ -264,7 +264,7 @@ def whole_pod(
     for name, required, runs_to_its_end in containers:
         allocations.begin_container(uid)
         given_to.append(give(allocations, need(required, uid, name)))
-        allocations.end_container(uid, name, runs_to_its_end=runs_to_its_end)
+        allocations.end_container(uid, name, runs_to_its_end=runs_to_its_end, compat=True)
     return given_to
 
 

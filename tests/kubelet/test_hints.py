@@ -232,7 +232,7 @@ def test_what_init_containers_left_over_counts_as_available_for_a_container_only
     allocations = allocated(ON_BOTH[1:])
     allocations.begin_container("u")
     give(allocations, "u", "i", "b", "c")
-    allocations.end_container("u", "i", runs_to_its_end=True)
+    allocations.end_container("u", "i", runs_to_its_end=True, compat=True)
     assert said(of_container(allocations, whole)[RESOURCE]) == [((0, 1), True)]
     assert of_pod(allocations, whole) == {RESOURCE: ()}
     assert of_container(allocations, pod("v", 2)) == {RESOURCE: ()}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from devplug.errors import KubeletError, RemoteError
+from devplug.devices import ContainerResponse
+from devplug.errors import KubeletCrashError, KubeletError, RemoteError
 from devplug.kubelet.checkpoint import decode
 from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import Container, ContainerState, Pod, PodPhase
@@ -18,6 +20,7 @@ from tests.kubelet.fakes import (
     RESOURCE,
     Clock,
     FakePlugin,
+    Ids,
     healthy,
     pod,
     register,
@@ -232,3 +235,93 @@ async def test_a_pod_whose_admission_a_restart_cut_short_is_admitted_again(short
         await back(kubelet, plugin)
         await kubelet.readmit()
         assert [held.device_ids for held in kubelet.allocations()] == [("a",)]
+
+
+async def test_podresources_is_empty_after_a_start_then_partial(short_dir: Path) -> None:
+    """K 11, L6: the kubelet lists a pod once its admission has begun, and the checkpoint keeps all."""
+    seen: list[list[str]] = []
+
+    async def allocate(_: Ids) -> Sequence[ContainerResponse]:
+        seen.append([one.name for one in await listed(kubelet)])
+        return [ContainerResponse()]
+
+    async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a", "b", "c")) as plugin:
+        for name in ("u", "v"):
+            await kubelet.run_pod(pod(name))
+        await kubelet.restart(with_pods=False)
+        assert await listed(kubelet) == ()
+        assert len(kubelet.allocations()) == 2
+        kubelet.end_pod("v")
+        await back(kubelet, plugin)
+        plugin.on_allocate = allocate
+        await kubelet.admit(pod("w"))
+        assert seen == [["w"]]
+        await kubelet.readmit()
+        assert [one.name for one in await listed(kubelet)] == ["u", "w"]
+
+
+# ── races of the real kubelet ─────────────────────────────────────────────────────────────────────
+
+
+def held_up(plugin: FakePlugin) -> tuple[asyncio.Event, asyncio.Event]:
+    """Make a plugin's next Allocate wait; return events of its begin, and for its end."""
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def wait(ids: Ids) -> Sequence[ContainerResponse]:
+        plugin.on_allocate = None
+        begun.set()
+        await go_on.wait()
+        return [plugin.response(ids)]
+
+    plugin.on_allocate = wait
+    return begun, go_on
+
+
+async def test_a_list_during_an_allocate_makes_the_kubelet_forget_it(short_dir: Path) -> None:
+    """K 11, L5: kubernetes/kubernetes#137534. Without the end of a pod nothing is forgotten."""
+    async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a", "b")) as plugin:
+        await kubelet.run_pod(pod("u"))
+        begun, go_on = held_up(plugin)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(kubelet.run_pod(pod("v")))
+            await begun.wait()
+            kubelet.end_pod("u")
+            await listed(kubelet)
+            go_on.set()
+        assert plugin.called("Allocate") == [("a",), ("b",)]
+        plugin.on_prefer = None
+        await kubelet.run_pod(pod("w"))
+        await kubelet.run_pod(pod("x"))
+        assert plugin.called("Allocate")[2:] == [("a",), ("b",)]
+
+
+async def test_two_allocates_at_once_crash_the_kubelet(short_dir: Path) -> None:
+    """K 11, L7: a worker's Allocate is slow, and another pod's begins meanwhile (pod_devices.go:160)."""
+    async with running(short_dir) as kubelet:
+        await kubelet.admit(pod("u"))
+        async with registered(kubelet, healthy("a", "b")) as plugin:
+            begun, go_on = held_up(plugin)
+
+            async def start() -> None:
+                with pytest.raises(KubeletCrashError, match="nil map"):
+                    await kubelet.start_container("u", "c")
+
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(start())
+                await begun.wait()
+                await kubelet.run_pod(pod("v"))
+                go_on.set()
+            assert not kubelet.is_running
+
+
+async def test_two_allocates_at_once_are_no_crash_without_compat(short_dir: Path) -> None:
+    async with running(short_dir, compat=False) as kubelet:
+        await kubelet.admit(pod("u"))
+        async with registered(kubelet, healthy("a", "b")) as plugin:
+            begun, go_on = held_up(plugin)
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(kubelet.start_container("u", "c"))
+                await begun.wait()
+                await kubelet.run_pod(pod("v"))
+                go_on.set()
+            assert [one.device_ids for one in kubelet.allocations()] == [("a",), ("b",)]

@@ -231,7 +231,7 @@ class Small:
         if not free.issuperset(picked) or len(picked) != count:
             return f"I1: {pod} gets {picked} of {sorted(free)}"
         self.ledger.assign(need, picked, RESPONSE, compat=True)
-        self.ledger.end_container(pod, "c", runs_to_its_end=False)
+        self.ledger.end_container(pod, "c", runs_to_its_end=False, compat=True)
         self.held[pod] = picked
         return ""
 

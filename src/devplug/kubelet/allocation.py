@@ -205,13 +205,27 @@ class DeviceAllocations:
             self._reusable_pod = pod_uid
             self._reusable = {}
 
-    def end_container(self, pod_uid: str, container_name: str, *, runs_to_its_end: bool) -> None:
+    def end_container(
+        self, pod_uid: str, container_name: str, *, runs_to_its_end: bool, compat: bool
+    ) -> None:
         """Compute the devices that the pod's next containers may reuse (manager.go Allocate).
 
         The devices of an init container that runs to its end join the reusable ones; those of any other
-        container leave them.
+        container leave them. If an Allocate for another pod has begun meanwhile, this pod's map is gone, and
+        the real kubelet dies (pod_devices.go removeContainerAllocatedResources); so with `compat` this raises
+        `KubeletCrashError`.
         """
-        for held in self.of_container(pod_uid, container_name):
+        assignments = self.of_container(pod_uid, container_name)
+        if assignments and self._reusable_pod != pod_uid:
+            if compat:
+                raise KubeletCrashError(
+                    f"assignment to entry in nil map: while an Allocate for pod {pod_uid} ran, an Allocate "
+                    f"for pod {self._reusable_pod} began; two can run at once if a container starts without "
+                    "an allocation",
+                    "removeContainerAllocatedResources",
+                )
+            return
+        for held in assignments:
             name, ids = held.allocation.resource_name, frozenset(held.allocation.device_ids)
             reusable = self._reusable.get(name, frozenset())
             self._reusable[name] = reusable | ids if runs_to_its_end else reusable - ids
@@ -247,7 +261,8 @@ class DeviceAllocations:
                 self.update(name, replace(state, allocated=(state.allocated or frozenset()).union(wanted)))
             return len(chosen) == need.required
 
-        if take(sorted(self._reusable.get(name, ()))):
+        reusable = self._reusable.get(name, ()) if self._reusable_pod == need.pod_uid else ()
+        if take(sorted(reusable)):
             return tuple(sorted(chosen))
         state = self.state(name)
         available = state.available

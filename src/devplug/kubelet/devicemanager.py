@@ -240,7 +240,10 @@ class DeviceManager:
         self.allocations.begin_container(pod.uid)
         await self._allocate_limits(pod, container)
         self.allocations.end_container(
-            pod.uid, container.name, runs_to_its_end=pod.runs_to_its_end(container)
+            pod.uid,
+            container.name,
+            runs_to_its_end=pod.runs_to_its_end(container),
+            compat=self._settings.compat,
         )
 
     async def container_options(self, pod: Pod, container: Container) -> ContainerOptions | None:

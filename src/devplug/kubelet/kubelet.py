@@ -129,16 +129,23 @@ class Kubelet:
     async def readmit(self) -> None:
         """Admit the active pods again, as after a start, and then call the sources of pods ready.
 
-        Without the API server those are the static pods, and the sources stay as they are.
+        One by one: PodResources lists a pod as soon as its admission begins. Without the API server those are
+        the static pods, and the sources stay as they are.
         """
         self._running_registration()
         async with self._admission:
             admitted: list[Pod] = []
-            for pod in self._pods.active():
-                if await self._admit(pod, admitted):
-                    admitted.append(pod)
+            for pod in self._pods.all():
+                if pod.is_static or self._is_api_server_up:
+                    await self._admit_again(pod, admitted)
         if self._is_api_server_up:
             self.sources_ready = True
+
+    async def _admit_again(self, pod: Pod, admitted: list[Pod]) -> None:
+        """Make a pod known and admit it beside those that were admitted, unless it has ended."""
+        self._pods.hear(pod.uid)
+        if pod in self._pods.active() and await self._admit(pod, admitted):
+            admitted.append(pod)
 
     def lose_api_server(self) -> None:
         """Take the API server away, until `find_api_server`.
@@ -157,11 +164,10 @@ class Kubelet:
         if not (was_away and self.is_running):
             return
         async with self._admission:
-            for pod in self._pods.unheard():
-                others = self._pods.active()
-                self._pods.hear(pod.uid)
-                if not self._pods.get(pod.uid).status.is_terminal:
-                    await self._admit(pod, others)
+            admitted = list(self._pods.active())
+            for pod in self._pods.all():
+                if not self._pods.is_known(pod.uid):
+                    await self._admit_again(pod, admitted)
         self.sources_ready = True
 
     @property
@@ -326,7 +332,8 @@ class Kubelet:
         self._running_registration()
         bound = self._pods.get(pod_uid)
         if not self._pods.is_known(pod_uid):
-            raise KubeletError(f"the kubelet does not know pod {pod_uid}: the API server is away")
+            why = "it has just started" if self._is_api_server_up else "the API server is away"
+            raise KubeletError(f"the kubelet does not know pod {pod_uid}: {why}")
         if bound.status.is_terminal:
             raise KubeletError(f"pod {pod_uid} has ended; its containers are not started any more")
         before = bound.status.container(container_name)
@@ -380,7 +387,7 @@ class Kubelet:
             raise KubeletError("the kubelet is not running")
         self._node = self._node_status()
         self._process = self._next_process()
-        self._pods.begin(with_api_server=self._is_api_server_up)
+        self._pods.begin()
         await self._process.start(self._tasks, self._pods.running_containers().union(running_containers))
 
     async def _admit(self, pod: Pod, others: Iterable[Pod]) -> bool:

@@ -29,8 +29,7 @@ class BoundPod:
 class PodTable:
     """The owner of all pods and events of a node. Every change of it is announced.
 
-    A kubelet process that starts without the API server knows static pods only; the others run on, and
-    are not `known` to it until `hear`.
+    A kubelet process that starts knows no pods; the pods run on, and are not `known` to it until `hear`.
     """
 
     def __init__(self, changes: Changes) -> None:
@@ -64,22 +63,20 @@ class PodTable:
         """Return the UIDs of the pods that have not ended, whose devices must not be freed."""
         return {pod.uid for pod in self.active()}
 
-    def unheard(self) -> tuple[Pod, ...]:
-        """Return the pods that this kubelet process does not know, in the order in which they came."""
-        return tuple(bound.pod for uid, bound in self._pods.items() if uid in self._unheard)
+    def all(self) -> tuple[Pod, ...]:
+        """Return all pods of the node, known or not, in the order in which they came."""
+        return tuple(bound.pod for bound in self._pods.values())
 
-    def begin(self, *, with_api_server: bool) -> None:
-        """Record that a kubelet process starts; without the API server it knows static pods only."""
-        self._unheard = {
-            uid for uid, bound in self._pods.items() if not (with_api_server or bound.pod.is_static)
-        }
+    def begin(self) -> None:
+        """Record that a kubelet process starts, which knows no pods yet."""
+        self._unheard = set(self._pods)
 
     def is_known(self, pod_uid: str) -> bool:
         """Whether this kubelet process knows a pod."""
         return pod_uid in self._pods and pod_uid not in self._unheard
 
     def hear(self, pod_uid: str) -> None:
-        """Make a pod known to the kubelet process. Safe to repeat."""
+        """Make a pod known to the kubelet process; its admission comes next. Safe to repeat."""
         self._unheard.discard(pod_uid)
 
     def running_containers(self) -> set[tuple[str, str]]:
@@ -92,7 +89,8 @@ class PodTable:
         }
 
     def add(self, pod: Pod) -> None:
-        """Bind a pod to this node; one with the same UID is replaced."""
+        """Bind a pod to this node, and make it known; one with the same UID is replaced."""
+        self._unheard.discard(pod.uid)
         self._record(pod, PodStatus.pending(pod))
 
     def renew(self, pod: Pod) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from devplug.kubelet.topology import NodeHardware, TopologySettings
 
@@ -12,7 +12,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-__all__ = ["ClaimSource", "KubeletSettings", "SliceRemover"]
+__all__ = ["FIRST_PODS_SECONDS", "ClaimSource", "KubeletSettings", "SliceRemover"]
+
+FIRST_PODS_SECONDS: Final = 0.47
+"""The shortest time from the start of a kubelet 1.36.2 to its first admission of pods; 0.91 s was the longest
+(11 restarts on a live node)."""
 
 
 class ClaimSource(Protocol):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from devplug import AllocationError, ContainerResponse
 from devplug.errors import KubeletError
+from devplug.kubelet.changes import ChangeKind
 from devplug.sandbox.api.patch import STRATEGIC_PATCH
 from devplug.sandbox.nodes.containerrecords import ContainerRecord
 from devplug.sandbox.nodes.podcontainers import AddressPool
@@ -203,6 +204,34 @@ async def test_a_restart_frees_a_kubelet_whose_plugin_does_not_answer(short_dir:
         await bed.agent.restart_kubelet()
         assert (await bed.ended("a"))["status"]["reason"] == "UnexpectedAdmissionError"
         await bed.running("b")
+
+
+@pytest.mark.parametrize(("is_back", "phase"), [(True, "Running"), (False, "Failed")])
+async def test_a_pod_with_a_completed_init_container_needs_its_plugin_early(
+    short_dir: Path, is_back: bool, phase: str
+) -> None:
+    """K 11, L6: such a pod is killed if the plugin is late after a restart of the kubelet."""
+    device = container("i") | {"resources": {"limits": {RESOURCE: "1"}}}
+    async with node(short_dir) as bed, registered(bed.kubelet, healthy("Dev-1"), RESOURCE) as plugin:
+        bed.put(manifest("plain", container(), initContainers=[device]))
+        await bed.running("plain")
+
+        async def come_back() -> None:
+            with bed.kubelet.changes() as changes:
+                restart = tasks.create_task(bed.agent.restart_kubelet())
+                async for change in changes:
+                    if change.kind is ChangeKind.STARTED:
+                        break
+            if is_back:
+                await plugin.die()
+                await plugin.listen()
+                await register(bed.kubelet, plugin, RESOURCE)
+            await restart
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(come_back())
+        assert bed.kubelet.pod(bed.get("plain")["metadata"]["uid"]).phase == phase
+        await bed.pod("plain", lambda pod: pod["status"]["phase"] == phase)
 
 
 async def test_a_boot_starts_containers_again_and_refuses_pods_whose_plugin_is_not_back(

@@ -85,9 +85,9 @@ async def back_soon(bed: TestBed) -> str:
     "RES24",
     SHOULD,
     "A plugin lists its devices, held ones too, as Healthy within 0.4 s of the kubelet's start.",
-    why="the kubelet admits all pods again 0.5 to 0.9 s after its start. A device that is not Healthy by then "
-    "fails the admission of a running pod whose completed init container had it, and the kubelet kills that "
-    "pod; a running container that has the device itself keeps it",
+    why="the kubelet admits all pods again 0.5 to 0.9 s after its start. If a device is not Healthy then, "
+    "each running pod whose completed init container had it is killed; a running container that has the "
+    "device itself keeps it",
     change="watch for kubelet.sock with inotify, register at once, and send the last known health of each "
     "device in the first list; check the hardware after that",
     source="pkg/kubelet/cm/devicemanager/manager.go (Allocate); measured with a kubelet of version 1.36.2",
@@ -96,7 +96,7 @@ async def back_soon(bed: TestBed) -> str:
 async def back_before_the_first_pods(bed: TestBed) -> str:
     """Allocate a device, and take the time from the new kubelet.sock until all devices are Healthy.
 
-    The best of three restarts counts. After a start PodResources lists no pods, as a real kubelet's.
+    The best of three restarts counts. After each start PodResources lists no pods, as on a real node.
     """
     await expect_restart_survived(bed)
     limit_seconds = bed.times.first_pods_limit_seconds

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from devplug.errors import KubeletCrashError, KubeletError, one_line
 from devplug.k8s.objects import Object, text
 from devplug.kubelet.changes import ChangeKind
+from devplug.kubelet.settings import FIRST_PODS_SECONDS
 from devplug.linux.notifier import within
 from devplug.linux.supervision import kept_running
 from devplug.sandbox.api.fieldselectors import field_selector
@@ -183,7 +184,11 @@ class NodeAgent:
             self._open()
 
     async def restart_kubelet(self) -> None:
-        """Restart the kubelet; containers run on. Raises `KubeletError`, also if pods crash it again."""
+        """Restart the kubelet; containers run on. Raises `KubeletError`, also if pods crash it again.
+
+        Registered plugins have `FIRST_PODS_SECONDS` to come back before the pods are admitted again. After
+        that, a pod fails if its completed init container has a device that is not listed (kubelet.md 4.12).
+        """
         await self._restart(reboot=False)
 
     async def reboot(self) -> None:
@@ -312,6 +317,7 @@ class NodeAgent:
     async def _restart(self, *, reboot: bool) -> None:
         async with self._starting:
             self._close()
+            names = [name for name in self.kubelet.allocatable() if self.kubelet.devices(name)]
             if reboot:
                 for worker in tuple(self._workers.values()):
                     try:
@@ -323,6 +329,10 @@ class NodeAgent:
                 # The first status of a kubelet is of before any plugin has registered (kubelet.go Run).
                 self._report.write(is_up=self._is_up)
                 self._begin_beats()
+                if not reboot:
+                    # Plugins that run have this time; after a boot none runs.
+                    are_back = self.kubelet.wait(lambda: all(map(self.kubelet.devices, names)))
+                    await within(FIRST_PODS_SECONDS, are_back)
                 await self.kubelet.readmit()
             except KubeletCrashError as error:
                 self._crashed(error)
