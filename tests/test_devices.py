@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -374,3 +376,32 @@ def test_no_other_health_makes_a_list_larger(listed: list[Device], words: list[s
 def test_the_longest_ids_fit_in_their_tens_of_thousands() -> None:
     longest = [Device(f"{number:0{DEVICE_ID_LIMIT_BYTES}}", numa_nodes=[1]) for number in range(100)]
     assert list_size_bytes(longest) == 100 * 84
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda: Mount("/" + "a/" * 2048 + "b"), "has 4098 bytes; Linux takes 4095"),
+        (lambda: DeviceNode("/dev/" + "ä" * 128), "has a part of 256 bytes; Linux takes 255"),
+        (lambda: DeviceNode("//dev/x"), 'is not in normal form; write "/dev/x"'),
+        (lambda: ContainerResponse(envs={"A": "b" * 131_070}), "has 131072 bytes; Linux takes 131071"),
+        (lambda: ContainerResponse(envs={"A": "\udcff"}), "which UTF-8 cannot encode"),
+        (lambda: ContainerResponse(annotations={"a": "\ud800"}), "which UTF-8 cannot encode"),
+    ],
+)
+def test_what_no_runtime_takes_is_refused(make: Callable[[], object], why: str) -> None:
+    with pytest.raises(PluginError, match=re.escape(why)):
+        make()
+
+
+def test_the_longest_texts_are_taken() -> None:
+    path = "/dev/" + "/".join(["a" * 255] * 15) + "/" + "b" * 250
+    assert len(path) == 4095
+    assert DeviceNode(path).host_path == path
+    assert ContainerResponse(envs={"A": "b" * 131_069}).envs
+
+
+def test_a_device_with_two_nodes_at_one_path_of_the_container_is_refused() -> None:
+    """No Allocate of it would have an answer."""
+    with pytest.raises(PluginError, match='device "x": two device nodes want "/dev/x"'):
+        Device("x", device_nodes=[DeviceNode("/dev/a", "/dev/x"), DeviceNode("/dev/b", "/dev/x")])

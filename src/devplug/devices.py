@@ -60,6 +60,10 @@ _CDI_NAME = (
 # ── devices ───────────────────────────────────────────────────────────────────────────────────────
 
 
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+"""Half a character: Python makes these of file names and sysfs values that are not UTF-8."""
+
+
 def _is_text(value: object) -> bool:
     """Whether a value is a string; authors may not use a type checker."""
     return isinstance(value, str)
@@ -97,6 +101,14 @@ def stable_id(text: str) -> str:
         return text
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:10]
     return f"{tame[: DEVICE_ID_LIMIT_BYTES - 11]}-{digest}" if tame else f"id-{digest}"
+
+
+PATH_LIMIT_BYTES = 4095
+FILE_NAME_LIMIT_BYTES = 255
+"""PATH_MAX, which counts the end mark, and NAME_MAX (linux/limits.h)."""
+
+VARIABLE_LIMIT_BYTES = 131_071
+"""Longest variable with its name, without the end mark: MAX_ARG_STRLEN, 32 pages (execve(2))."""
 
 
 class HealthState(enum.Enum):
@@ -148,6 +160,12 @@ def _path_fault(what: str, path: str) -> Iterator[str]:
         yield f"{what} {quoted(path)} has control characters"
     elif path != posixpath.normpath(path):
         yield f"{what} {quoted(path)} is not in normal form; write {quoted(posixpath.normpath(path))}"
+    elif path.startswith("//"):  # which POSIX leaves as it is, and CDI refuses
+        yield f"{what} {quoted(path)} is not in normal form; write {quoted(path[1:])}"
+    elif len(name := path.encode()) > PATH_LIMIT_BYTES:
+        yield f"{what} {quoted(path)} has {len(name)} bytes; Linux takes {PATH_LIMIT_BYTES}"
+    elif len(longest := max(name.split(b"/"), key=len)) > FILE_NAME_LIMIT_BYTES:
+        yield f"{what} {quoted(path)} has a part of {len(longest)} bytes; Linux takes {FILE_NAME_LIMIT_BYTES}"
 
 
 def _path_pair(host_path: StrPath, container_path: StrPath | None) -> tuple[str, str, list[str]]:
@@ -295,6 +313,8 @@ class Device:
                 faults += [f"device {quoted(id)}: {fault}" for fault in error.faults]
         if faults:
             raise PluginError(*faults)
+        if clashes := [*_clashes("device nodes", [(n.container_path, n.host_path) for n in nodes])]:
+            raise PluginError(*(f"device {quoted(id)}: {clash}" for clash in clashes))
         object.__setattr__(self, "id", id)
         object.__setattr__(self, "health", health)
         object.__setattr__(self, "numa_nodes", tuple(sorted(set(numa) - {-1})))
@@ -314,6 +334,8 @@ def _text_faults(what: str, items: Mapping[str, str]) -> Iterator[str]:
     for name, value in items.items():
         if not (_is_text(name) and _is_text(value)):
             yield f"{what} {quoted(name)} is {value!r}; names and values must be strings"
+        elif _SURROGATE.search(name + value):
+            yield f"{what} {quoted(name)} is {quoted(value)}, which UTF-8 cannot encode"
 
 
 def _frozen(items: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -358,6 +380,11 @@ class ContainerResponse(_Received):
             f"environment variable {quoted(name)} has a NUL byte"
             for name, value in envs.items()
             if "\0" in str(value)
+        ]
+        faults += [
+            f"environment variable {quoted(name)} has {size} bytes; Linux takes {VARIABLE_LIMIT_BYTES}"
+            for name, value in envs.items()
+            if (size := len(f"{name}={value}".encode("utf-8", "surrogatepass"))) > VARIABLE_LIMIT_BYTES
         ]
         faults += ["an annotation has an empty name"] if "" in annotations else []
         faults += [

@@ -11,12 +11,15 @@ import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec.structs import replace
 
 from devplug.errors import quoted
+
+if TYPE_CHECKING:
+    from devplug.devices import ContainerResponse
 
 __all__ = [
     "UNPLUGGED_PATH",
@@ -26,6 +29,7 @@ __all__ = [
     "CdiOwner",
     "CdiSpec",
     "bind_options",
+    "device_faults",
     "device_name",
     "faults",
     "kind_faults",
@@ -33,6 +37,7 @@ __all__ = [
     "minimum_version",
     "parse",
     "qualified_name",
+    "response_device",
     "text",
     "unplugged",
 ]
@@ -119,6 +124,22 @@ class CdiSpec(msgspec.Struct, frozen=True):
 
     kind: str
     devices: tuple[CdiDevice, ...]
+
+
+def response_device(name: str, response: "ContainerResponse", owner: CdiOwner) -> CdiDevice:
+    """Return the CDI device that gives a container what a response gives it, but for its CDI names."""
+    return CdiDevice(
+        name,
+        tuple(
+            CdiNode(one.container_path, one.host_path, one.permissions, owner.uid, owner.gid, owner.file_mode)
+            for one in response.device_nodes
+        ),
+        tuple(
+            CdiMount(one.host_path, one.container_path, bind_options(read_only=one.read_only))
+            for one in response.mounts
+        ),
+        response.envs,
+    )
 
 
 def bind_options(*, read_only: bool = False) -> tuple[str, ...]:
@@ -325,7 +346,7 @@ def faults(spec: CdiSpec) -> list[str]:
         if device.name in seen:
             found.append(f"device name {quoted(device.name)} is there twice")
         seen.add(device.name)
-        found += [f"device {quoted(device.name)}: {fault}" for fault in _device_faults(device)]
+        found += [f"device {quoted(device.name)}: {fault}" for fault in device_faults(device)]
     return found
 
 
@@ -347,7 +368,8 @@ def kind_faults(kind: str) -> Iterator[str]:
         )
 
 
-def _device_faults(device: CdiDevice) -> Iterator[str]:
+def device_faults(device: CdiDevice) -> Iterator[str]:
+    """Yield every rule that a device breaks, other than those of its name."""
     if not (device.nodes or device.mounts or device.envs):
         yield "it gives nothing to a container"
     places = [node.path for node in device.nodes] + [mount.container_path for mount in device.mounts]

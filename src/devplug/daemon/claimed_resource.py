@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from devplug.daemon.cdi.resource_spec import kernel_nodes, owner_of
-from devplug.daemon.container_response import found_name, share_of, use_of
+from devplug.daemon.cdi.resource_spec import kernel_nodes
+from devplug.daemon.container_response import found_name, owner_of, share_of, use_of
 from devplug.daemon.resource import ConfiguredPlugin
 from devplug.devices import HealthState
 from devplug.errors import AllocationError, InvalidRequestError, PluginError, UnhealthyDeviceError

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from devplug.cdi.spec import CdiOwner, device_faults, device_name, response_device
 from devplug.container_rules import container_path_fault, loads_code
 from devplug.daemon.config.globs import covers
 from devplug.daemon.config.templates import Missing, Template, Writing, parse_template, render_all, render_one
 from devplug.devices import DEVICE_ID_LIMIT_BYTES, ContainerResponse, Device, DeviceNode, Mount
-from devplug.errors import InvalidRequestError, PluginError, UnhealthyDeviceError, quoted
+from devplug.errors import AllocationError, InvalidRequestError, PluginError, UnhealthyDeviceError, quoted
 from devplug.holds.hardware import MEMORY_MAJOR, REPLICA_MARK, Use, number_key
 
 if TYPE_CHECKING:
@@ -382,12 +383,36 @@ def use_of(share: Share, resource: Resource, boot: str) -> Use:
     )
 
 
-def missing_node_of(found: HostDevice, resource: Resource) -> str | None:
-    """Return why no container can get a device: a template needs what it lacks, its path is an odd one."""
+def refusal_of(found: HostDevice, resource: Resource) -> str | None:
+    """Return why no container can get a device, or None: the whole answer for it alone is made.
+
+    A template may need what it lacks; its texts may make a path, a name or a value that no runtime takes.
+    """
     try:
-        share_of(found, 0, resource.expose)
+        share = share_of(found, 0, resource.expose)
+        response = container_response([share], resource)
     except UnhealthyDeviceError as error:
         return error.reason
-    except PluginError as error:
+    except (AllocationError, PluginError) as error:
         return str(error)
-    return None
+    if resource.serve != "dra" and resource.expose.strategy != "cdi":
+        return None
+    given = response_device(device_name(found.name), response, owner_of(resource))
+    # CDI follows no link: a spec has the kernel's own paths.
+    kernel_paths = {node.host_path: node.real_path for node in found.nodes if node.real_path}
+    if kernel_paths:
+        nodes = tuple(
+            replace(one, host_path=kernel_paths.get(one.host_path, one.host_path)) for one in given.nodes
+        )
+        given = replace(given, nodes=nodes)
+    return next(device_faults(given), None) if given.nodes or given.mounts or given.envs else None
+
+
+def owner_of(resource: Resource) -> CdiOwner:
+    """Return who owns the nodes of a resource in containers."""
+    owner, mode = resource.expose.owner, resource.expose.mode
+    return CdiOwner(
+        owner.uid if owner else None,
+        owner.gid if owner else None,
+        int(mode, 8) if mode else None,
+    )

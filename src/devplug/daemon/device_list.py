@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from devplug.daemon.container_response import (
     device_ids,
     found_name,
-    missing_node_of,
+    refusal_of,
 )
 from devplug.daemon.device_attributes import NO_FACTS, facts_for_claims
 from devplug.daemon.sources.device import HostDevice
@@ -242,7 +242,7 @@ class DeviceList:
         known, last = self.known[name], self._made.get(name)
         if last is not None and last.known != known:
             last = None
-        lack = last.lack if last else missing_node_of(known.found, self._resource)
+        lack = last.lack if last else refusal_of(known.found, self._resource)
         health = self._health(known, lack, scan, blocked)
         if last is not None and last.health == health:
             return last

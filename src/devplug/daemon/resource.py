@@ -16,11 +16,11 @@ from devplug.daemon.cdi.resource_spec import ResourceCdiSpec
 from devplug.daemon.container_response import Responses, found_name, share_of, use_of, with_room_for_replicas
 from devplug.daemon.context import DaemonContext
 from devplug.daemon.device_list import REMOVED, Answered, DeviceList, ScanResult, next_drop_at
-from devplug.daemon.path_check import check_shares, faulty_node
+from devplug.daemon.path_check import check_shares, faulty_node, node_fault
 from devplug.daemon.sources.hardware import numa_distances
 from devplug.daemon.sources.kinds import source_of
 from devplug.devices import Device, Health, HealthState
-from devplug.errors import AllocationError, PluginError, UnhealthyDeviceError
+from devplug.errors import AllocationError, ForbiddenPathError, PluginError, UnhealthyDeviceError
 from devplug.holds.held_devices import HeldDevices
 from devplug.holds.holders import ANSWER_SECONDS
 from devplug.linux.notifier import within
@@ -49,6 +49,9 @@ At a plain path it may be any device; and a scan of NVIDIA's may wait for the dr
 
 REFUSAL_SECONDS: Final = 0.5
 """How often a refused device is checked again, until a list has it as Unhealthy."""
+
+PATH_REFUSAL_SECONDS: Final = 10.0
+"""How often a device is checked again that was refused because of who may change its path."""
 
 
 class Kept(Struct):
@@ -127,6 +130,10 @@ class ConfiguredPlugin(DevicePlugin):
         self._refused: dict[str, str] = {}
         """Names that were refused and could not be given out since, with the reason."""
         self._was_refused = asyncio.Event()
+        self._is_refused_anew = asyncio.Event()
+        self._refused_by_path: set[str] = set()
+        self._examined: dict[str, HostDevice] = {}
+        """The devices as they were when their paths were checked, by name."""
         self._is_list_due = False
         """Whether the next list counts although it may be equal to the last one: it ends what is marked."""
         self._calls = 0
@@ -245,6 +252,7 @@ class ConfiguredPlugin(DevicePlugin):
         held_ids = self.held.held_ids()
         mine, refused = self._offered(self.looked)
         self._complete_holds(mine)
+        self._examine(mine)
         self.context.warn_of_missing_numa_nodes(self.resource_name, mine, self.kept.warned_numa_nodes)
         unchecked = self._unchecked(mine)
         if unchecked and not self.listing.known:
@@ -332,6 +340,9 @@ class ConfiguredPlugin(DevicePlugin):
         """Check refused devices again, as no event may come, and list those that could be allocated now."""
         while True:
             await self._was_refused.wait()
+            if self._refused and self._refused.keys() <= self._refused_by_path:
+                await within(PATH_REFUSAL_SECONDS - REFUSAL_SECONDS, self._is_refused_anew.wait())
+            self._is_refused_anew.clear()
             await asyncio.sleep(REFUSAL_SECONDS)
             self._end_refusals()
             if not self._refused:
@@ -341,9 +352,19 @@ class ConfiguredPlugin(DevicePlugin):
             if self._is_list_due:
                 self.look_again()
 
+    def _refuse(self, reasons: Mapping[str, str], *, by_path: bool = False) -> None:
+        """List devices as Unhealthy until they could be allocated, with the reason by name."""
+        self._refused.update(reasons)
+        self._refused_by_path.difference_update(reasons)
+        self._refused_by_path.update(reasons if by_path else ())
+        self._was_refused.set()
+        self._is_refused_anew.set()
+
     def _end_refusals(self) -> None:
         """Forget the refusals of devices that could be allocated now, or are gone."""
         refused = {name: why for name, why in self._refused.items() if self._would_be_refused(name)}
+        for name in self._refused.keys() - refused.keys():
+            self._examined.pop(name, None)
         self._is_list_due |= len(refused) < len(self._refused)
         self._refused = refused
 
@@ -351,9 +372,42 @@ class ConfiguredPlugin(DevicePlugin):
         if (known := self.listing.known.get(name)) is None or not known.is_present:
             return False
         with suppress(OSError, AllocationError):
-            self._checked(name)
-            return False
+            return self._refused_path(self._checked(name)) is not None
         return True
+
+    def _examine(self, mine: Sequence[HostDevice]) -> None:
+        """Check the paths of new and changed devices as Allocate does, and refuse the devices in advance."""
+        safe_folders: set[str] = set()
+        examined = {}
+        for found in mine:
+            last = self._examined.get(found.name)
+            if last is not found and last != found and (why := self._refused_path(found, safe_folders)):
+                self._refuse({found.name: why}, by_path=True)
+            examined[found.name] = found
+        self._examined = examined
+
+    def _refused_path(self, found: HostDevice, safe_folders: set[str] | None = None) -> str | None:
+        """Return why Allocate would refuse a path of a device now, or None.
+
+        What events report, such as a node that is missing, is left to them. `safe_folders` are those of nodes
+        that were checked already: in 10,000 devices there are few.
+        """
+        safe_folders = set() if safe_folders is None else safe_folders
+        try:
+            for node in found.nodes:
+                folder = node.host_path.rpartition("/")[0]
+                is_plain = node.real_path in {"", node.host_path}
+                if (not is_plain or folder not in safe_folders) and node_fault(self._host, node) is None:
+                    safe_folders.add(folder if is_plain else "")
+            if (expose := self.resource.expose).mounts or expose.directories:
+                check_shares(self._host, [share_of(found, 0, expose)], self.resource)
+        except UnhealthyDeviceError as error:
+            return error.reason
+        except ForbiddenPathError as error:
+            return str(error)
+        except (OSError, PluginError):
+            return None
+        return None
 
     def look_again(self) -> None:
         """Make the list again, as something that it depends on may have changed."""
@@ -423,10 +477,17 @@ class ConfiguredPlugin(DevicePlugin):
             return await self._response(given)
         except UnhealthyDeviceError as error:
             names = self._names(error.devices)
-            self._refused.update(dict.fromkeys(names, error.reason))
-            self._was_refused.set()
+            self._refuse(dict.fromkeys(names, error.reason))
             ids = [Device(id_) for name in names for id_ in self.listing.ids_of(name)]
             raise UnhealthyDeviceError(error.reason, *ids, advice=error.advice) from error
+        except ForbiddenPathError:
+            present = self.listing.present()
+            found_now = [present[name] for name in self._names(devices) if name in present]
+            self._refuse(
+                {one.name: why for one in found_now if (why := self._refused_path(one))}, by_path=True
+            )
+            self.look_again()
+            raise
         finally:
             self._calls -= 1
             if self.is_retired:

@@ -16,15 +16,13 @@ from msgspec.structs import replace
 
 from devplug.cdi.spec import (
     CdiDevice,
-    CdiMount,
-    CdiNode,
     CdiOwner,
     CdiSpec,
-    bind_options,
     device_name,
     faults,
     parse,
     qualified_name,
+    response_device,
     text,
     unplugged,
 )
@@ -77,7 +75,7 @@ def claim_spec(
     made: dict[str, CdiDevice] = {}
     devices: list[DeviceUse] = []
     for device, response, owner in zip(use.devices, responses, owners, strict=True):
-        own = _cdi_device(device_name(f"{use.uid}-{device.name}"), response, owner)
+        own = response_device(device_name(f"{use.uid}-{device.name}"), response, owner)
         # Two requests may share one device (dra.md D86), and be configured differently.
         if made.get(own.name, own) != own:
             own = replace(own, name=device_name(f"{use.uid}-{device.name}-{device.request}"))
@@ -90,21 +88,6 @@ def claim_spec(
     if wrong := [*clashes(spec, others), *(faults(spec) if made else ())]:
         raise ClaimRefusedError("; ".join(wrong))
     return (spec if made else None), replace(use, devices=tuple(devices))
-
-
-def _cdi_device(name: str, response: ContainerResponse, owner: CdiOwner) -> CdiDevice:
-    return CdiDevice(
-        name,
-        tuple(
-            CdiNode(one.container_path, one.host_path, one.permissions, owner.uid, owner.gid, owner.file_mode)
-            for one in response.device_nodes
-        ),
-        tuple(
-            CdiMount(one.host_path, one.container_path, bind_options(read_only=one.read_only))
-            for one in response.mounts
-        ),
-        response.envs,
-    )
 
 
 def current_spec(spec: CdiSpec, responses: Mapping[DeviceUse, ContainerResponse | None]) -> CdiSpec:

@@ -12,17 +12,16 @@ from msgspec.structs import replace
 
 from devplug.cdi.spec import (
     CdiDevice,
-    CdiNode,
-    CdiOwner,
     CdiSpec,
     device_name,
     kind_of,
     qualified_name,
+    response_device,
     unplugged,
 )
-from devplug.daemon.container_response import share_of
+from devplug.daemon.container_response import owner_of, share_of
 from devplug.daemon.path_check import nodes_below, real_path_of
-from devplug.devices import DeviceNode
+from devplug.devices import ContainerResponse, DeviceNode
 from devplug.errors import AllocationError, KubeletError, PluginError
 from devplug.holds.hardware import REPLICA_MARK
 
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from devplug.daemon.sources.host import Host
     from devplug.wire.values import PodResources
 
-__all__ = ["ResourceCdiSpec", "kernel_nodes", "name_of", "names_that_are_held", "owner_of"]
+__all__ = ["ResourceCdiSpec", "kernel_nodes", "name_of", "names_that_are_held"]
 
 logger = logging.getLogger(__name__)
 
@@ -65,16 +64,6 @@ def names_that_are_held(pods: Iterable[PodResources]) -> set[str]:
                         ranks = range(counts[devices.resource_name])
                         names.update(qualified_name(kind, name_of(name, index)) for index in ranks)
     return names
-
-
-def owner_of(resource: Resource) -> CdiOwner:
-    """Return who owns the nodes of a resource in containers."""
-    owner, mode = resource.expose.owner, resource.expose.mode
-    return CdiOwner(
-        owner.uid if owner else None,
-        owner.gid if owner else None,
-        int(mode, 8) if mode else None,
-    )
 
 
 def kernel_nodes(share: Share, resource: Resource, host: Host) -> list[DeviceNode]:
@@ -186,12 +175,9 @@ class ResourceCdiSpec:
 
     def _device(self, share: Share, resource: Resource) -> CdiDevice | None:
         """Return the CDI device of a share; None if it has no device node."""
-        owner = owner_of(resource)
-        nodes = tuple(
-            CdiNode(one.container_path, one.host_path, one.permissions, owner.uid, owner.gid, owner.file_mode)
-            for one in kernel_nodes(share, resource, self._host)
-        )
-        return CdiDevice(name_of(share.found.name, share.index), nodes) if nodes else None
+        nodes = ContainerResponse(device_nodes=kernel_nodes(share, resource, self._host))
+        device = response_device(name_of(share.found.name, share.index), nodes, owner_of(resource))
+        return device if device.nodes else None
 
     async def _write(self) -> None:
         """Write the file.
