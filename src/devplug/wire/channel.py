@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from devplug.linux.unix_sockets import SOCKET_PATH_LIMIT_BYTES
@@ -13,11 +14,10 @@ from devplug.wire.statuses import CLOSING, RpcError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
-    from pathlib import Path
 
     from devplug.wire.client_connection import ClientCall
 
-__all__ = ["UnixChannel"]
+__all__ = ["TcpChannel", "UnixChannel"]
 
 SPEAK_SECONDS: Final = 5.0
 """How long a server may take to speak HTTP/2."""
@@ -136,18 +136,27 @@ class UnixChannel:
                 connection = self._connection = await self._dial()
             return connection
 
+    @property
+    def _place(self) -> str:
+        """The network and the address of the server, in Go's words."""
+        return f"unix {os.fsdecode(self._path)}"
+
+    async def _opened(self) -> socket.socket:
+        """Return a connected socket. Raises `OSError`."""
+        return await _open(self._path)
+
     async def _dial(self) -> ClientConnection:
         loop = asyncio.get_running_loop()
         try:
-            opened = await _open(self._path)
+            opened = await self._opened()
         except OSError as error:
             # As Go's gRPC says it, since a pod's event repeats it.
-            where = f"dial unix {os.fsdecode(self._path)}: connect: {(error.strerror or str(error)).lower()}"
+            where = f"dial {self._place}: connect: {(error.strerror or str(error)).lower()}"
             text = f'connection error: desc = "transport: Error while dialing: {where}"'
             raise RpcError("Unavailable", text) from error
         connection = ClientConnection(self._receive_limit_bytes)
         try:
-            await loop.create_unix_connection(lambda: connection, sock=opened)
+            await loop.create_connection(lambda: connection, sock=opened)
         except BaseException:
             opened.close()
             raise
@@ -163,6 +172,29 @@ class UnixChannel:
         if not connection.http.has_settings:
             raise RpcError("Unavailable", "connection error: the server has closed the connection")
         return connection
+
+
+class TcpChannel(UnixChannel):
+    """Calls to the server at an IP address and a port, without TLS."""
+
+    def __init__(self, host: str, port: int, receive_limit_bytes: int) -> None:
+        authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        super().__init__(Path(authority), authority, receive_limit_bytes)
+        self._address = host, port
+
+    @property
+    def _place(self) -> str:
+        return f"tcp {self._authority}"
+
+    async def _opened(self) -> socket.socket:
+        family = socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET
+        opened = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            await asyncio.get_running_loop().sock_connect(opened, self._address)
+        except BaseException:
+            opened.close()
+            raise
+        return opened
 
 
 async def _open(path: bytes) -> socket.socket:

@@ -6,23 +6,32 @@ Source: pkg/kubelet/prober (worker.go, prober.go). A container in name only has 
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
+from urllib.parse import quote, urljoin, urlsplit
 
-from devplug.errors import DevplugError, one_line
+from devplug.errors import DevplugError, RemoteError, one_line
 from devplug.k8s.objects import Object, entries, fields, part, text, whole
 from devplug.linux.notifier import within
 from devplug.web.addresses import TcpAddress
-from devplug.web.client import get
+from devplug.web.client_connection import ClientRequest, connect
+from devplug.wire.health import SERVING, health_client
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
+    from ssl import SSLContext
+
+    from devplug.web.client_connection import AnswerHead
 
 __all__ = ["ContainerProbes", "Observer", "Probe", "probe_of", "probes_of"]
 
 _KINDS: Final = {"startupProbe": "Startup", "readinessProbe": "Readiness", "livenessProbe": "Liveness"}
 _OK: Final = range(200, 400)
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_REDIRECTS_LIMIT: Final = 10
+_EMPTIED: Final = frozenset({"accept", "user-agent"})
+_BODY_LIMIT_BYTES: Final = 10 * 1024
 
 
 class _ProbeFailedError(DevplugError):
@@ -37,6 +46,10 @@ class Probe:
     """`Startup`, `Readiness` or `Liveness`."""
     exec: tuple[str, ...] = ()
     http_path: str | None = None
+    is_tls: bool = False
+    headers: tuple[tuple[str, str], ...] = ()
+    grpc_service: str | None = None
+    """The service whose health is asked for; empty for the whole server."""
     host: str = ""
     """Empty for the pod's address."""
     port: int = 0
@@ -71,16 +84,18 @@ def probes_of(container: Object) -> dict[str, Probe]:
 
 
 def probe_of(container: Object, key: str) -> Probe:
-    """Return one probe of a container; a gRPC probe and one over HTTPS only connect."""
+    """Return one probe of a container."""
     found = fields(container, key)
     grace = part(found, "terminationGracePeriodSeconds")
-    http = fields(found, "httpGet")
-    action = http or fields(found, "tcpSocket") or fields(found, "grpc")
-    is_plain = bool(http) and text(http, "scheme") != "HTTPS"
+    http, grpc = fields(found, "httpGet"), fields(found, "grpc")
+    action = http or fields(found, "tcpSocket") or grpc
     return Probe(
         _KINDS[key],
         tuple(str(word) for word in entries(found, "exec", "command")),
-        (text(http, "path") or "/") if is_plain else None,
+        (text(http, "path") or "/") if http else None,
+        text(http, "scheme") == "HTTPS",
+        tuple((text(one, "name"), text(one, "value")) for one in entries(http, "httpHeaders")),
+        text(grpc, "service") if grpc else None,
         text(action, "host"),
         _port(container, part(action, "port")),
         whole(found, "initialDelaySeconds"),
@@ -161,7 +176,8 @@ class ContainerProbes:
 
     async def _succeeds(self, probe: Probe) -> bool:
         try:
-            async with asyncio.timeout(probe.timeout_seconds):
+            # gRPC has a timeout and words of its own.
+            async with asyncio.timeout(probe.timeout_seconds + (probe.grpc_service is not None)):
                 await self._probe(probe)
         except TimeoutError:
             self._observer.failed(probe.kind, f"timed out after {probe.timeout_seconds:g}s")
@@ -179,13 +195,98 @@ class ContainerProbes:
             if code:
                 raise _ProbeFailedError(one_line(output) or f"command ended with exit code {code}")
             return
-        address = TcpAddress(probe.host or self._address, probe.port)
-        if probe.http_path is None:
-            _, writer = await asyncio.open_connection(address.host, address.port)
+        host = probe.host or self._address
+        if probe.http_path is not None:
+            if (status := await _http_status(probe, host, probe.http_path)) not in _OK:
+                raise _ProbeFailedError(f"HTTP probe failed with statuscode: {status}")
+        elif probe.grpc_service is not None:
+            await _check_grpc(probe, host, probe.grpc_service)
+        else:
+            _, writer = await asyncio.open_connection(host, probe.port)
             writer.close()
             with suppress(OSError):
                 await within(probe.timeout_seconds, writer.wait_closed())
-            return
-        answer = await get(address, probe.http_path)
-        if answer.status not in _OK:
-            raise _ProbeFailedError(f"HTTP probe failed with statuscode: {answer.status}")
+
+
+# ── HTTP ──
+
+
+async def _http_status(probe: Probe, host: str, path: str) -> int:
+    """Return the status of the answer to a GET, as pkg/probe/http asks.
+
+    No certificate is verified. A redirect is followed if it leads to the same host; else it is the answer.
+    Raises `WebClientError`.
+    """
+    first = f"{'https' if probe.is_tls else 'http'}://{TcpAddress(host, probe.port)}"
+    url = urljoin(first, path if path.startswith("/") else f"/{path}")
+    for _ in range(_REDIRECTS_LIMIT + 1):
+        head = await _asked(url, _headers(probe, url))
+        location = head.headers.get("location", "")
+        if head.status not in _REDIRECTS or not location:
+            return head.status
+        url = urljoin(url, location)
+        if urlsplit(url).hostname != urlsplit(first).hostname:
+            return head.status
+    raise _ProbeFailedError(f"stopped after {_REDIRECTS_LIMIT} redirects")
+
+
+def _headers(probe: Probe, url: str) -> list[tuple[str, str]]:
+    """Return the headers of a request: those of the probe in place of the usual ones of that name."""
+    usual = {"Host": urlsplit(url).netloc, "User-Agent": "kube-probe/1.36", "Accept": "*/*"}
+    named = {name.lower() for name, _ in probe.headers}
+    kept = [(name, value) for name, value in usual.items() if name.lower() not in named]
+    # An empty one takes the usual one away (pkg/probe/http/request.go).
+    given = [(name, value) for name, value in probe.headers if value or name.lower() not in _EMPTIED]
+    return [*kept, *given, ("Connection", "close")]
+
+
+async def _asked(url: str, headers: list[tuple[str, str]]) -> AnswerHead:
+    """Ask once, and read at most 10 KiB of the answer's body."""
+    parts = urlsplit(url)
+    is_tls = parts.scheme == "https"
+    address = TcpAddress(parts.hostname or "", parts.port or (443 if is_tls else 80))
+    target = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~") + (f"?{parts.query}" if parts.query else "")
+    with closing(await connect(address, url, tls=_unverified() if is_tls else None)) as connection:
+        head = await connection.ask(ClientRequest("GET", target, headers))
+        size = 0
+        while size < _BODY_LIMIT_BYTES and (piece := await connection.piece()) is not None:
+            size += len(piece)
+    return head
+
+
+def _unverified() -> SSLContext:
+    """Return what speaks TLS with any certificate."""
+    import ssl
+
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+# ── gRPC ──
+
+
+async def _check_grpc(probe: Probe, host: str, service: str) -> None:
+    """Ask a gRPC server for the health of a service, as pkg/probe/grpc; raises `_ProbeFailedError`."""
+    what = "connect"
+    try:
+        async with asyncio.timeout(probe.timeout_seconds), health_client(host, probe.port) as client:
+            await client.ready()
+            what = "check"
+            status = await client.check(service)
+    except TimeoutError:
+        seconds = f"{probe.timeout_seconds:g}s"
+        raise _ProbeFailedError(
+            f'timeout: failed to connect service "{TcpAddress(host, probe.port)}" within {seconds}: '
+            "context deadline exceeded"
+            if what == "connect"
+            else f"timeout: health rpc did not complete within {seconds}"
+        ) from None
+    except RemoteError as error:
+        why = "health rpc probe failed"
+        if error.status == "Unimplemented":
+            why = "this server does not implement the grpc health protocol (grpc.health.v1.Health)"
+        raise _ProbeFailedError(one_line(f"error: {why}: {error.text}")) from error
+    if status != SERVING:
+        raise _ProbeFailedError(f'service unhealthy (responded with "{status}")')
