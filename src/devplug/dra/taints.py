@@ -1,14 +1,19 @@
-"""The taints of devices and the tolerations of requests (resourceclaim/devicetoleration.go). Pure."""
+"""The taints of devices, those of DeviceTaintRules, and the tolerations of requests. Pure.
+
+After resourceclaim/devicetoleration.go, and for the rules resourceslice/tracker/tracker.go.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+from devplug.k8s.objects import Object, entries, fields, maps, part, text, with_part
 
-__all__ = ["NO_EXECUTE", "NO_SCHEDULE", "Taint", "Toleration", "is_kept_off", "untolerated"]
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+
+__all__ = ["NO_EXECUTE", "NO_SCHEDULE", "Taint", "Toleration", "is_kept_off", "untolerated", "with_rules"]
 
 NO_SCHEDULE: Final = "NoSchedule"
 NO_EXECUTE: Final = "NoExecute"
@@ -72,3 +77,31 @@ def untolerated(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> I
     for taint in taints:
         if taint.effect in {NO_SCHEDULE, NO_EXECUTE} and not any(one.covers(taint) for one in known):
             yield taint
+
+
+def with_rules(one: Object, rules: Collection[Object]) -> Object:
+    """Return a ResourceSlice whose devices also have the taints of the DeviceTaintRules that select them.
+
+    A rule without a selector selects no device, and one with an empty selector selects all.
+    """
+    slice_spec = fields(one, "spec")
+    place = {"driver": text(slice_spec, "driver"), "pool": text(slice_spec, "pool", "name")}
+    matching = [rule for rule in rules if _selects(rule, place)]
+    if not matching:
+        return one
+
+    def tainted(device: Object) -> Object:
+        name = {"device": text(device, "name")}
+        taints = [fields(rule, "spec", "taint") for rule in matching if _selects(rule, name)]
+        return {**device, "taints": [*maps(device, "taints"), *taints]} if taints else device
+
+    devices = [tainted(fields(device)) for device in entries(slice_spec, "devices")]
+    return with_part(one, devices, "spec", "devices")
+
+
+def _selects(rule: Object, names: Mapping[str, str]) -> bool:
+    """Whether nothing in a rule's selector differs from these names."""
+    selector = part(rule, "spec", "deviceSelector")
+    return isinstance(selector, dict) and all(
+        selector.get(word) in (None, name) for word, name in names.items()
+    )

@@ -33,6 +33,7 @@ __all__ = [
     "CLAIM_TEMPLATES",
     "DAEMON_SETS",
     "DEVICE_CLASSES",
+    "DEVICE_TAINT_RULES",
     "EVENTS",
     "LEASES",
     "NAMESPACES",
@@ -57,6 +58,7 @@ _BINDING: Final = "binding"
 CLAIM_TEMPLATES: Final = known("resource.k8s.io/v1", "ResourceClaimTemplate")
 DAEMON_SETS: Final = known("apps/v1", "DaemonSet")
 DEVICE_CLASSES: Final = known("resource.k8s.io/v1", "DeviceClass")
+DEVICE_TAINT_RULES: Final = known("resource.k8s.io/v1beta2", "DeviceTaintRule")
 EVENTS: Final = known("v1", "Event")
 LEASES: Final = known("coordination.k8s.io/v1", "Lease")
 NAMESPACES: Final = known("v1", "Namespace")

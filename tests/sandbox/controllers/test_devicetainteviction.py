@@ -19,7 +19,7 @@ from devplug.sandbox.controllers.devicetainteviction import (
     eviction_time,
 )
 from devplug.sandbox.controllers.resourceclaim import ResourceClaimController
-from devplug.sandbox.registry import EVENTS, PODS, RESOURCE_SLICES, Registry
+from devplug.sandbox.registry import DEVICE_TAINT_RULES, EVENTS, PODS, RESOURCE_SLICES, Registry
 from tests.sandbox.controllers.beds import Clock, add_node, add_pod, end, new_registry, running, settled, told
 from tests.sandbox.controllers.claims import (
     DRIVER,
@@ -211,3 +211,35 @@ def test_a_pod_has_one_condition_of_its_disruption() -> None:
     once: Any = disrupted(pod, now)
     assert [one["type"] for one in once["conditions"]] == ["Ready", "DisruptionTarget"]
     assert disrupted({"status": once}, now) == once
+
+
+# ── DeviceTaintRules ──
+
+
+def add_rule(registry: Registry, taint: Any, **selector: str) -> None:
+    rule: Any = {"metadata": {"name": "r"}, "spec": {"deviceSelector": selector, "taint": taint}}
+    registry.create(DEVICE_TAINT_RULES, "", rule)
+
+
+async def test_a_rule_evicts_pods_as_a_taint_of_the_slice_does() -> None:
+    registry = sandbox()
+    run_pod(registry, "p")
+    async with running(DeviceTaintEvictionController(registry)):
+        add_rule(registry, NO_EXECUTE, driver="other.example.com")
+        await settled(registry)
+        assert not is_deleted(registry)
+        registry.delete(DEVICE_TAINT_RULES, "", "r")
+        add_rule(registry, NO_EXECUTE, driver=DRIVER, pool="worker-0", device="dev-0")
+        await until(lambda: is_deleted(registry))
+    assert told(registry, "p") == [MARKING]
+
+
+async def test_the_end_of_a_rule_cancels_the_eviction() -> None:
+    registry = sandbox()
+    run_pod(registry, "p", "c", {**TOLERATION, "tolerationSeconds": 1000})
+    async with running(DeviceTaintEvictionController(registry)):
+        add_rule(registry, NO_EXECUTE)
+        await settled(registry)
+        registry.delete(DEVICE_TAINT_RULES, "", "r")
+        await until(lambda: told(registry, "p") == [CANCELLING])
+    assert not is_deleted(registry)

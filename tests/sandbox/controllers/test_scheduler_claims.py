@@ -7,7 +7,7 @@ import pytest
 from devplug.dra.objects import FINALIZER
 from devplug.k8s.objects import fields, text
 from devplug.sandbox.controllers.scheduler import Scheduler
-from devplug.sandbox.registry import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from devplug.sandbox.registry import DEVICE_TAINT_RULES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from tests.sandbox.controllers.beds import Clock, add_node, add_pod, new_registry, running, settled, told
 from tests.sandbox.controllers.devices import (
     CLASS,
@@ -256,3 +256,18 @@ async def test_a_refusal_that_a_later_release_may_not_make_is_told_in_an_event()
         "Normal RefusedLikeKubernetes136 a node was refused as Kubernetes 1.36 refuses it, which looks like "
         "a mistake of that release (D85a); a later one may find devices there"
     )
+
+
+async def test_a_device_that_a_rule_taints_is_allocated_once_the_rule_is_gone() -> None:
+    registry = bed("gpu-0")
+    taint = {"key": "example.com/broken", "effect": "NoSchedule"}
+    selector = {"driver": DRIVER, "device": "gpu-0"}
+    rule = {"metadata": {"name": "r"}, "spec": {"deviceSelector": selector, "taint": taint}}
+    registry.create(DEVICE_TAINT_RULES, "", rule)
+    add_claim(registry, "c")
+    add_user(registry, "p", "c")
+    async with running(Scheduler(registry)):
+        await until(lambda: told(registry, "p"))
+        assert message(registry, "p") == NO_DEVICE
+        registry.delete(DEVICE_TAINT_RULES, "", "r")
+        await until(lambda: node_of(registry, "p"))

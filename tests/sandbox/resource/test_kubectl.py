@@ -28,15 +28,36 @@ def manifest(kind: str, one: Any) -> str:
     return json.dumps({"apiVersion": "resource.k8s.io/v1", "kind": kind, **one, "metadata": meta})
 
 
-def test_the_kinds_are_listed_in_one_version(kubectl: Kubectl) -> None:
+def test_each_kind_is_listed_in_one_version(kubectl: Kubectl) -> None:
     """D01."""
     lines = kubectl("api-resources", "--api-group=resource.k8s.io", "--no-headers").stdout.splitlines()
     assert [line.split() for line in lines] == [
         ["deviceclasses", "resource.k8s.io/v1", "false", "DeviceClass"],
+        ["devicetaintrules", "resource.k8s.io/v1beta2", "false", "DeviceTaintRule"],
         ["resourceclaims", "resource.k8s.io/v1", "true", "ResourceClaim"],
         ["resourceclaimtemplates", "resource.k8s.io/v1", "true", "ResourceClaimTemplate"],
         ["resourceslices", "resource.k8s.io/v1", "false", "ResourceSlice"],
     ]
+
+
+def test_taint_rules_are_applied_shown_and_refused(kubectl: Kubectl) -> None:
+    """A rule's taint gets its time, as those of slices (D80)."""
+
+    def rule(effect: str) -> str:
+        spec = {"deviceSelector": {"driver": "gpu.example.com"}, "taint": {"key": "a/b", "effect": effect}}
+        one = {"apiVersion": "resource.k8s.io/v1beta2", "kind": "DeviceTaintRule", "metadata": {"name": "r"}}
+        return json.dumps({**one, "spec": spec})
+
+    refused = kubectl("create", "-f", "-", told=rule("Never")).stderr
+    assert 'spec.taint.effect: Unsupported value: "Never"' in refused
+    kubectl("apply", "-f", "-", told=rule("NoSchedule"))
+    header, row = kubectl("get", "devicetaintrules").stdout.splitlines()
+    assert (header.split(), row.split()[0]) == (["NAME", "AGE"], "r")
+    kubectl("apply", "-f", "-", told=rule("NoExecute"))
+    shown = json.loads(kubectl("get", "devicetaintrule", "r", "-o", "json").stdout)
+    assert (shown["metadata"]["generation"], shown["spec"]["taint"]["effect"]) == (2, "NoExecute")
+    assert "timeAdded" in shown["spec"]["taint"]
+    kubectl("delete", "devicetaintrule", "r")
 
 
 def test_slices_are_shown_and_selected_by_node_and_driver(kubectl: Kubectl) -> None:

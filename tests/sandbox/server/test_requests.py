@@ -147,7 +147,7 @@ def test_what_the_sandbox_refuses_can_be_asked_for_all_the_same() -> None:
 
 @pytest.mark.parametrize("resource", SERVED, ids=lambda one: one.qualified)
 def test_each_verb_of_discovery_is_found_under_its_path(resource: Resource) -> None:
-    root = f"/apis/{resource.group}/v1" if resource.group else "/api/v1"
+    root = f"/apis/{resource.api_version}" if resource.group else "/api/v1"
     place = f"{root}/namespaces/n/{resource.plural}" if resource.namespaced else f"{root}/{resource.plural}"
     methods = {
         Verb.GET: ("GET", f"{place}/x", {}),

@@ -121,12 +121,16 @@ def test_discovery_lists_the_versions_with_v1_preferred(server: Server) -> None:
     assert [one["version"] for one in group["versions"]] == [*API_VERSIONS]
     assert group["preferredVersion"]["version"] == "v1"
     listed = [told(server, f"{APIS}/{version}")["resources"] for version in API_VERSIONS]
-    assert listed[0] == listed[1] == listed[2]
+    only_there = [one for one in listed[1] if one["kind"] == "DeviceTaintRule"]
+    assert listed[0] == listed[2] == [one for one in listed[1] if one not in only_there]
+    assert [one["name"] for one in only_there] == ["devicetaintrules", "devicetaintrules/status"]
     groups = {one["name"]: one["versions"] for one in told(server, "/apis")["groups"]}
     assert groups["resource.k8s.io"] == group["versions"]
 
 
-def test_without_being_told_to_a_server_has_no_older_version() -> None:
+def test_without_being_told_to_a_server_has_only_taint_rules_in_an_older_version() -> None:
     with served() as server:
         assert server.ask("GET", SLICES).code == 404
-        assert [one["version"] for one in told(server, APIS)["versions"]] == ["v1"]
+        assert [one["version"] for one in told(server, APIS)["versions"]] == ["v1", "v1beta2"]
+        kinds = {one["kind"] for one in told(server, f"{APIS}/v1beta2")["resources"]}
+        assert kinds == {"DeviceTaintRule"}

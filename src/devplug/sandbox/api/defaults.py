@@ -268,6 +268,8 @@ def devices_defaulted(resource: Resource, one: Object, now: datetime) -> Object:
             return _mapped(one, lambda result: _result(result, quantity), *_RESULTS)
         case "ResourceClaimTemplate":
             return _mapped(one, lambda request: _request(request, quantity), "spec", *_REQUESTS)
+        case "DeviceTaintRule":
+            return with_part(one, _timed(fields(one, "spec", "taint"), now), "spec", "taint")
         case "ResourceSlice":
             one = _mapped(one, lambda device: _device(device, quantity, now), "spec", "devices")
             return _mapped(one, lambda counters: _with_counters(counters, quantity), "spec", "sharedCounters")
@@ -312,18 +314,19 @@ def _result(result: Object, quantity: Callable[[object], str]) -> Object:
     return result
 
 
-# ── slices ──
+# ── slices and taints ──
+
+
+def _timed(taint: Object, now: datetime) -> Object:
+    return taint if text(taint, "timeAdded") else {**taint, "timeAdded": stamp(now)}
 
 
 def _device(device: Object, quantity: Callable[[object], str], now: datetime) -> Object:
-    def taint(one: Object) -> Object:
-        return one if text(one, "timeAdded") else {**one, "timeAdded": stamp(now)}
-
     device = {key: value for key, value in device.items() if key != "nodeAllocatableResourceMappings"}
     for word, change in (("attributes", _attribute), ("capacity", lambda one: _capacity(one, quantity))):
         if found := fields(device, word):
             device[word] = {key: change(fields(one)) for key, one in found.items()}
-    device = _mapped(device, taint, "taints")
+    device = _mapped(device, lambda taint: _timed(taint, now), "taints")
     return _mapped(device, lambda one: _with_counters(one, quantity), "consumesCounters")
 
 

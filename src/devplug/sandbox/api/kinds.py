@@ -119,12 +119,14 @@ def _of_devices(
     counts_generations: bool = False,
     subresources: tuple[Subresource, ...] = (),
     has_status: bool = False,
+    version: str = "v1",
 ) -> Resource:
     """Return a kind of Dynamic Resource Allocation (dra.md D01, D50)."""
     return Resource(
         plural=plural,
         kind=kind,
         group=GROUP,
+        version=version,
         namespaced=namespaced,
         subresources=subresources,
         counts_generations=counts_generations,
@@ -218,11 +220,23 @@ SERVED: Final = (
     ),
     _of_devices("resourceclaimtemplates", "ResourceClaimTemplate"),
     _of_devices("resourceslices", "ResourceSlice", namespaced=False, counts_generations=True),
+    _of_devices(
+        "devicetaintrules",
+        "DeviceTaintRule",
+        namespaced=False,
+        counts_generations=True,
+        subresources=(Subresource("status", "DeviceTaintRule"),),
+        has_status=True,
+        version="v1beta2",
+    ),
 )
 """All kinds, in the order of discovery: by group, then by name."""
 
 BETAS: Final = tuple(
-    replace(one, version=version) for version in API_VERSIONS[1:] for one in SERVED if one.group == GROUP
+    replace(one, version=version)
+    for version in API_VERSIONS[1:]
+    for one in SERVED
+    if (one.group, one.version) == (GROUP, API_VERSIONS[0])
 )
 """The kinds of DRA in their older versions, which Kubernetes 1.36 serves only if it is told to (D01)."""
 

@@ -25,6 +25,7 @@ from devplug.sandbox.api.labelselectors import SelectorError, selector_of_object
 from devplug.sandbox.api.names import label_errors, label_key_errors
 from devplug.sandbox.api.resource.allocation import status_errors
 from devplug.sandbox.api.resource.claims import claim_errors, class_errors, template_errors
+from devplug.sandbox.api.resource.devices import taint_rule_errors
 from devplug.sandbox.api.resource.pods import pod_claim_errors, pod_status_errors, used_claim_errors
 from devplug.sandbox.api.resource.slices import slice_errors
 from devplug.sandbox.api.roles import GROUP, rbac_errors
@@ -76,6 +77,8 @@ def object_errors(resource: Resource, one: Object) -> list[FieldError]:
             return list(_quota_errors(one))
         case "DeviceClass":
             return list(class_errors(one))
+        case "DeviceTaintRule":
+            return list(taint_rule_errors(one))
         case "ResourceClaim":
             return list(claim_errors(one, None, is_changed=False))
         case "ResourceClaimTemplate":
@@ -95,6 +98,8 @@ def update_errors(
     match resource.kind:
         case "DeviceClass":
             return list(class_errors(new))
+        case "DeviceTaintRule":
+            return [] if part_name == "status" else list(taint_rule_errors(new))
         case "ResourceClaim" if part_name == "status":
             is_changed = not same(part(final, "status", "allocation"), part(old, "status", "allocation"))
             return list(status_errors(new, old, is_changed=is_changed))

@@ -1,6 +1,6 @@
 """The device taint eviction controller: it deletes pods whose devices have a NoExecute taint (dra.md D80).
 
-After pkg/controller/devicetainteviction/device_taint_eviction.go, without DeviceTaintRules, whose API is off.
+After pkg/controller/devicetainteviction/device_taint_eviction.go. It writes no status of DeviceTaintRules.
 A pod that tolerates the taint for some seconds is deleted so long after the taint was added, unless the taint
 goes or the claim is released before that.
 """
@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from devplug.dra.objects import DeviceID
-from devplug.dra.taints import NO_EXECUTE, Taint, Toleration
+from devplug.dra.taints import NO_EXECUTE, Taint, Toleration, with_rules
 from devplug.k8s.objects import Object, entries, fields, maps, part, text, whole, with_part
 from devplug.k8s.times import later, moment, stamp
 from devplug.sandbox.api.strategy import Preconditions
@@ -19,7 +19,7 @@ from devplug.sandbox.api.watchlog import ChangeType
 from devplug.sandbox.controllers.resourceclaim import is_reserved_for, pod_keys, used_claims
 from devplug.sandbox.controllers.workqueue import KeyIndex, WorkQueue, key_of, run_loop, split_key
 from devplug.sandbox.events import EventRecorder, EventSource, reference
-from devplug.sandbox.registry import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from devplug.sandbox.registry import DEVICE_TAINT_RULES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -110,6 +110,8 @@ class DeviceTaintEvictionController:
         self._work = WorkQueue(seconds)
         self._pools: dict[tuple[str, ...], dict[str, Object]] = {}
         """The slices by name, of each pool by its driver and name."""
+        self._rules: dict[str, Object] = {}
+        """The DeviceTaintRules by name."""
         self._taints: dict[DeviceID, list[Object]] = {}
         self._by_claim = KeyIndex()
         """Which pods each claim is reserved for."""
@@ -119,6 +121,7 @@ class DeviceTaintEvictionController:
     async def run(self) -> None:
         """Watch over taints, claims and pods until cancelled."""
         notes = {
+            DEVICE_TAINT_RULES: self._note_rule,
             RESOURCE_SLICES: self._note_slice,
             RESOURCE_CLAIMS: self._note_claim,
             PODS: self._note_pod,
@@ -135,11 +138,25 @@ class DeviceTaintEvictionController:
             slices.pop(text(one, "metadata", "name"), None)
         else:
             slices[text(one, "metadata", "name")] = one
-        after = evicting_taints(slices.values())
-        before = {device: self._taints.pop(device) for device in list(self._taints) if device[:2] == pool}
-        self._taints |= after
+        self._taint(pool)
         if not slices:
             del self._pools[pool]
+
+    def _note_rule(self, event: WatchEvent) -> None:
+        name = text(event.object, "metadata", "name")
+        if event.type is ChangeType.DELETED:
+            self._rules.pop(name, None)
+        else:
+            self._rules[name] = event.object
+        for pool in self._pools:
+            self._taint(pool)
+
+    def _taint(self, pool: tuple[str, ...]) -> None:
+        """Compute the taints of a pool's devices again, and look at the pods of those that changed."""
+        rules = self._rules.values()
+        after = evicting_taints([with_rules(one, rules) for one in self._pools[pool].values()])
+        before = {device: self._taints.pop(device) for device in list(self._taints) if device[:2] == pool}
+        self._taints |= after
         changed = {
             device for device in before.keys() | after.keys() if before.get(device) != after.get(device)
         }

@@ -32,7 +32,14 @@ from devplug.sandbox.controllers.claim_binding import (
 )
 from devplug.sandbox.controllers.workqueue import follow
 from devplug.sandbox.events import EventRecorder, EventSource, reference
-from devplug.sandbox.registry import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from devplug.sandbox.registry import (
+    DEVICE_CLASSES,
+    DEVICE_TAINT_RULES,
+    NODES,
+    PODS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+)
 from devplug.sandbox.scheduler import (
     ClaimSnapshot,
     ClusterSnapshot,
@@ -175,6 +182,7 @@ class Scheduler:
             for resource, note in (
                 (NODES, self._note_node),
                 (DEVICE_CLASSES, self._note_class),
+                (DEVICE_TAINT_RULES, self._note_taint_rule),
                 (RESOURCE_SLICES, self._note_slice),
                 (RESOURCE_CLAIMS, self._note_claim),
                 (PODS, self._note_pod),
@@ -227,6 +235,13 @@ class Scheduler:
         else:
             self._claims.put_slice(dict(event.object))
             self._note_devices(DevicesChange())
+
+    def _note_taint_rule(self, event: WatchEvent) -> None:
+        if event.type is ChangeType.DELETED:
+            self._claims.remove_taint_rule(text(event.object, "metadata", "name"))
+        else:
+            self._claims.put_taint_rule(dict(event.object))
+        self._note_devices(DevicesChange())
 
     def _note_claim(self, event: WatchEvent) -> None:
         found = dict(event.object)

@@ -23,6 +23,7 @@ from devplug.dra.scheduling import (
     post_filter,
 )
 from devplug.dra.selectors import CelSelectors
+from devplug.dra.taints import with_rules
 from devplug.k8s.times import moment
 from devplug.sandbox.scheduler.filters import ABSENT, CONFLICT, Diagnosis, Plugin, Refusal, named_nodes
 from devplug.sandbox.scheduler.queue import DevicesChange
@@ -76,6 +77,8 @@ class ClaimSnapshot:
     def __init__(self, selectors: Selectors | None = None) -> None:
         self._classes: dict[str, DeviceClass] = {}
         self._extended = ExtendedClasses(())
+        self._slices: dict[str, dict[str, Any]] = {}
+        self._taint_rules: dict[str, dict[str, Any]] = {}
         self._claims: dict[tuple[str, str], tuple[int, Claim]] = {}
         """With the version of its object."""
         self._cluster = Cluster(Inventory(), Allocations(), selectors or CelSelectors(), self._classes)
@@ -84,11 +87,27 @@ class ClaimSnapshot:
 
     def put_slice(self, found: dict[str, Any]) -> None:
         """Take in a ResourceSlice that is new or changed."""
-        self._cluster.inventory.put(Slice.of(found))
+        self._slices[found["metadata"]["name"]] = found
+        self._cluster.inventory.put(Slice.of(with_rules(found, self._taint_rules.values())))
 
     def remove_slice(self, name: str) -> None:
         """Forget a ResourceSlice."""
+        self._slices.pop(name, None)
         self._cluster.inventory.remove(name)
+
+    def put_taint_rule(self, found: dict[str, Any]) -> None:
+        """Take in a DeviceTaintRule that is new or changed."""
+        self._taint_rules[found["metadata"]["name"]] = found
+        self._taint_again()
+
+    def remove_taint_rule(self, name: str) -> None:
+        """Forget a DeviceTaintRule."""
+        if self._taint_rules.pop(name, None) is not None:
+            self._taint_again()
+
+    def _taint_again(self) -> None:
+        for one in tuple(self._slices.values()):
+            self.put_slice(one)
 
     def put_class(self, found: dict[str, Any]) -> None:
         """Take in a DeviceClass that is new or changed."""

@@ -20,9 +20,11 @@ from devplug.sandbox.api.names import label_value_errors
 from devplug.sandbox.api.resource.gostructs import go_struct
 from devplug.sandbox.api.resource.lists import list_errors, map_errors, set_errors
 from devplug.sandbox.api.resource.names import (
+    driver_errors,
     key_errors,
     label_name_errors,
     node_name_errors,
+    pool_errors,
     qualified_name_errors,
     required_label_errors,
 )
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 
     from devplug.sandbox.api.errors import FieldError
 
-__all__ = ["EFFECTS", "binding_errors", "counters_errors", "device_errors"]
+__all__ = ["EFFECTS", "binding_errors", "counters_errors", "device_errors", "taint_rule_errors"]
 
 _FACTS: Final = 32
 """The most attributes and capacities together."""
@@ -117,6 +119,16 @@ def _taint_errors(taint: object, place: str) -> Iterator[FieldError]:
         yield required_field(f"{place}.effect")
     elif effect not in EFFECTS:
         yield unsupported_field(f"{place}.effect", effect, EFFECTS)
+
+
+def taint_rule_errors(rule: object) -> Iterator[FieldError]:
+    """Yield what is wrong with a DeviceTaintRule (pkg/apis/resource/validation, ValidateDeviceTaintRule)."""
+    selector = fields(rule, "spec", "deviceSelector")
+    checks = {"driver": driver_errors, "pool": pool_errors, "device": label_name_errors}
+    for word, errors in checks.items():
+        if (name := part(selector, word)) is not None:
+            yield from errors(str(name), f"spec.deviceSelector.{word}")
+    yield from _taint_errors(fields(rule, "spec", "taint"), "spec.taint")
 
 
 # ── counters ──
