@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from devplug import Device
-from devplug.driver.publisher import WRITES_AT_ONCE, Publisher
+from devplug.driver.publisher import KUBELET_SECONDS, WRITES_AT_ONCE, Publisher
 from devplug.driver.turns import Turns
 from tests.driver.apiserver import Cluster, cluster
 from tests.driver.test_publisher import ILL, START, A, B, current, name, publishing
@@ -70,6 +70,22 @@ async def test_a_successor_writes_once_it_is_registered_and_its_predecessor_when
             new.turns.close()
             await until(lambda: server.devices().keys() == names(A))
         old.turns.close()
+
+
+async def test_slices_are_published_half_a_minute_later_where_no_kubelet_registers(
+    short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with cluster(short_dir) as server:
+        alone = Instance(server, short_dir, is_ready=False)
+        async with alone.publishing(A):
+            await passes(KUBELET_SECONDS - 1)
+            assert not server.slices()
+            await passes(2)
+            await until(lambda: server.devices().keys() == names(A))
+        alone.turns.close()
+    assert [one.message for one in caplog.records if "no kubelet" in one.message] == [
+        "no kubelet has registered the driver; its slices are published without one"
+    ]
 
 
 async def test_a_predecessor_stops_in_the_middle_of_its_writes(short_dir: Path) -> None:

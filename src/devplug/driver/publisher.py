@@ -69,6 +69,9 @@ WRITES_AT_ONCE: Final = 8
 TURN_SECONDS: Final = 1.0
 """How often an instance looks whether it is its turn again: nothing tells when another one has died."""
 
+KUBELET_SECONDS: Final = 30.0
+"""How long the first slices wait for a kubelet. A pod that gets devices before its kubelet knows the driver
+waits for a minute, and without slices no user sees the devices."""
 
 ROLLOUT_SECONDS: Final = 300.0
 """How long another instance may publish before it counts as another installation: a DaemonSet ends the old
@@ -78,8 +81,9 @@ pod as soon as the new one is ready."""
 class Publisher:
     """The slices of one driver on one node; lives as long as the driver. One loop, one `run`.
 
-    Nothing is written before the first `offer`, nor, where there are no slices, while `may_begin` is false,
-    nor while `is_our_turn` is, as another instance of the driver publishes.
+    Nothing is written before the first `offer`. Where there are no slices, the first ones wait until
+    `may_begin` is true, at most `KUBELET_SECONDS`. Nothing is written while `is_our_turn` is false: another
+    instance of the driver publishes then.
     `account_of` returns the account of the API server, and is called for each connection; it may raise
     `ClusterError`. For resources in `evicting`, the taint of an unhealthy device ends the pods that have it.
     `status` is always the latest, and `changed` wakes whoever follows it.
@@ -111,6 +115,8 @@ class Publisher:
         self._watch_seconds = watch_seconds
         self._wall_clock = wall_clock
         self._offered: Mapping[str, Collection[Device]] | None = None
+        self._first_offer_at = 0.0
+        """When there was something to publish first, by the loop's clock."""
         self._entries = PoolEntries(driver, evicting, wall_clock, self._log_once)
         self._stored = StoredSlices()
         self._takes_taints = True
@@ -127,6 +133,8 @@ class Publisher:
 
     def offer(self, devices: Mapping[str, Collection[Device]]) -> None:
         """Take what there is from now on: all devices of all resources, by resource name."""
+        if self._offered is None:
+            self._first_offer_at = asyncio.get_running_loop().time()
         self._offered = devices
         self._note_stale()
         self._wake.notify()
@@ -262,8 +270,13 @@ class Publisher:
 
     async def _publish(self, server: ApiServer, version: str) -> float | None:
         """Write what has to be written, if it may be now; return the seconds after which to try again."""
-        if self._offered is None or not (self._stored or self._may_begin()):
+        if self._offered is None:
             return None
+        if not (self._stored or self._may_begin()):
+            wait_seconds = self._first_offer_at + KUBELET_SECONDS - asyncio.get_running_loop().time()
+            if wait_seconds > 0:
+                return wait_seconds
+            self._log_once("no kubelet has registered the driver; its slices are published without one")
         if not self._look_whose_turn():
             return TURN_SECONDS
         if not self._pool.node_uid:
