@@ -141,7 +141,7 @@ async def test_an_answer_of_another_type_is_an_incident(
 
 
 async def test_an_answer_that_the_kubelet_could_not_take_is_refused_with_its_size(short_dir: Path) -> None:
-    much = ContainerResponse(envs={"X": "x" * 5_000_000})
+    much = ContainerResponse(annotations={"X": "x" * 5_000_000})
     async with served(short_dir, InThread(lambda _: much), devices("a")) as plugin:
         text = await plugin.refusal(["a"])
     assert re.fullmatch(r"Internal the plugin's answer has 50000\d\d bytes; the kubelet takes 4194304", text)

@@ -11,8 +11,11 @@ from typing import Any
 import pytest
 
 from devplug import Device, DevicePlugin, PluginError, run, serve
+from devplug.errors import RemoteError
 from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import PodPhase
+from devplug.wire.deviceplugin import ALLOCATE
+from devplug.wire.sockets import connected
 from tests.kubelet.fakes import pod
 from tests.plugin.fakes import (
     OTHER_RESOURCE,
@@ -218,3 +221,24 @@ def test_without_either_it_is_the_folder_of_the_kubelet() -> None:
     script.terminate()
     assert ended(script)[0] == 0
     assert f"folder={KUBELET_PLUGIN_DIR}" in said
+
+
+@pytest.mark.parametrize(
+    ("device_id", "told"),
+    [
+        ("", "InvalidArgument allocate: a device ID is empty"),
+        ("y" * 64, "is 64 characters long; at most 63 fit"),
+        ("a ", 'NotFound allocate: device "a " is not known to example.com/a'),
+        ("\u2028", "is not known to example.com/a"),
+    ],
+)
+async def test_an_id_that_no_device_can_have_is_refused_in_words(
+    short_dir: Path, device_id: str, told: str
+) -> None:
+    async with serve(Fed("a"), plugin_dir=short_dir):
+        await until(lambda: list(short_dir.glob("devplug-*.sock")))
+        (socket,) = short_dir.glob("devplug-*.sock")
+        async with connected(socket) as peer:
+            with pytest.raises(RemoteError) as refused:
+                await peer.call(ALLOCATE, [("a", device_id)])
+    assert told in f"{refused.value.status} {refused.value.text}"

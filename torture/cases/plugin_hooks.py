@@ -115,7 +115,7 @@ WAYS: Final[dict[str, tuple[Callable[[Device], object], str]]] = {
     "returns-nothing": (lambda _: None, "Internal"),
     "returns-text": (lambda _: "secret", "Internal"),
     "returns-a-class": (lambda _: ContainerResponse, "Internal"),
-    "returns-much": (lambda _: ContainerResponse(envs={"A": "x" * 5_000_000}), "Internal"),
+    "returns-much": (lambda _: ContainerResponse(annotations={"A": "x" * 5_000_000}), "Internal"),
     "hangs": (lambda device: ContainerResponse.of([device]), "DeadlineExceeded"),
     "hangs-and-tidies": (lambda device: ContainerResponse.of([device]), "DeadlineExceeded"),
 }

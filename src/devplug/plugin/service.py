@@ -300,10 +300,16 @@ class PluginService:
         work = self._allocated(code, containers, tolerated, first_indexes)
         if (holding := self._holding) is None:
             return await self._answered(code, "allocate", seconds, work)
+
+        async def freed() -> None:
+            check_containers(containers)
+            await self._inventory.changed_since(0)
+            asked = self._inventory.find(chain.from_iterable(containers))
+            await holding.before_giving(device.id for device in asked)
+
         try:
             with holding.allocating():
-                freed = holding.before_giving(chain.from_iterable(containers))
-                await self._answered(code, "allocate", holding.seconds, freed)
+                await self._answered(code, "allocate", holding.seconds, freed())
                 return await self._answered(code, "allocate", seconds, work)
         finally:
             work.close()
