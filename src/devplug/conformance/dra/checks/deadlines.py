@@ -141,7 +141,7 @@ async def bears_a_second_try(bed: DriverBed) -> None:
     MUST,
     "A claim that is in a call twice is prepared and answered once.",
     why="two entries of a pod's resourceClaims may name one claim; who counts uses keeps its device for ever",
-    change="make the map of the answer from the set of UIDs",
+    change="prepare each UID of a call once, and answer it with one entry",
     source="pkg/kubelet/apis/dra/v1/api.proto, NodePrepareResourcesResponse (a map by UID)",
     lane=LANE,
 )

@@ -38,7 +38,7 @@ _CUT_OFF: Final = ("/namespaces/default/resourceclaims/x", "/namespaces/x")
     MUST,
     "Garbage on its sockets does a driver no harm.",
     why="whoever can reach the socket ends it, and with it all claims of the node",
-    change="use a gRPC library, and let errors of one connection end that connection",
+    change="let bytes that are not HTTP/2 end their own connection, and nothing else",
     source="RFC 9113",
     lane=LANE,
 )
@@ -66,7 +66,7 @@ async def bears_garbage(bed: DriverBed) -> None:
     MUST,
     "A message that cannot be decoded is refused, and does no harm.",
     why="whoever can reach the socket ends the driver, or has it answer what nobody asked",
-    change="let the gRPC library decode, and pass on its error; do not exit or panic on it",
+    change="answer an error for a message that cannot be decoded, and go on serving",
     source="gRPC status codes, INVALID_ARGUMENT and INTERNAL",
     lane=LANE,
 )
@@ -92,7 +92,7 @@ async def refuses_malformed_messages(bed: DriverBed) -> None:
     MUST,
     "Calls with very many claims, and with endless names, do a driver no harm.",
     why="whoever can reach the socket ends it, and with it all claims of the node",
-    change="refuse what no claim of Kubernetes can be called, and keep nothing of what is refused",
+    change="refuse names that Kubernetes does not allow, and keep nothing of what is refused",
     source="apimachinery validation (names of at most 253 characters)",
     lane=LANE,
 )
@@ -119,7 +119,7 @@ async def bears_huge_calls(bed: DriverBed) -> None:
     MUST,
     "Fields that a driver does not know are passed over.",
     why="no pod with a claim starts after an update of the kubelet that has a field more",
-    change="decode with the generated code, and do not refuse unknown fields",
+    change="ignore fields that you do not know, as protobuf does by default",
     source="protobuf.dev/programming-guides/proto3, unknown fields",
     lane=LANE,
 )

@@ -103,7 +103,7 @@ async def passes_share_ids_on(bed: DriverBed) -> None:
     MUST,
     "A claim that is prepared again gets the same answer.",
     why="the kubelet asks again after every error, timeout and restart, also while containers run",
-    change="remember what was prepared, and answer it",
+    change="answer a prepare of the same claim with the same devices, from memory or from its allocation",
     source="pkg/kubelet/cm/dra/manager.go (prepared is not in the checkpoint)",
     lane=LANE,
 )
@@ -225,7 +225,7 @@ async def spares_the_others(bed: DriverBed) -> None:
     MUST,
     "The answer has an entry for each claim of the call, and no other.",
     why="the kubelet refuses the pod: `skipped ResourceClaims`, or `result for unknown claim UID`",
-    change="make the map of the answer from the claims of the call, errors too",
+    change="answer one entry for each claim of the call, also where it failed, and no other entry",
     source="pkg/kubelet/cm/dra/manager.go (prepareResources)",
     lane=LANE,
 )

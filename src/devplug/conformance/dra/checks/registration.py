@@ -247,7 +247,7 @@ async def takes_the_status(bed: DriverBed) -> None:
     SHOULD,
     "GetInfo says the same each time.",
     why="every restart of the kubelet asks again, and drops what is not there any more",
-    change="answer from a constant",
+    change="answer the same type, name, endpoint and versions each time",
     source="pkg/kubelet/pluginmanager (asked at every registration)",
     lane="claims",
 )

@@ -120,7 +120,8 @@ async def ends_cleanly(bed: DriverBed) -> str:
     MUST,
     "What was prepared survives a restart of the driver.",
     why="containers that restart find no CDI device, and the claim's device is lost or given out twice",
-    change="keep prepared claims in a file, leave CDI files at the end, and read both at the start",
+    change="answer as before the restart, from a file or from the claim's allocation, and leave CDI files "
+    "where they are when the process ends",
     source="google/dranet#89",
     lane="restarts",
 )
@@ -144,7 +145,7 @@ async def keeps_claims_over_a_restart(bed: DriverBed) -> None:
     MUST,
     "A claim that was prepared before the driver's restart is unprepared after it.",
     why="its CDI file and its device stay for ever",
-    change="keep prepared claims in a file",
+    change="keep in a file what unprepare needs, or derive it from the claim's UID",
     source="google/dranet#89",
     lane="restarts",
 )
@@ -209,7 +210,7 @@ async def makes_lost_sockets_again(bed: DriverBed) -> None:
     MUST,
     "Unprepare needs no API server.",
     why="while it is away no pod with a claim ends, and a drained node hangs",
-    change="do not ask the API server in unprepare",
+    change="let unprepare succeed while the API server is away: use what is known since prepare",
     source="pkg/kubelet/cm/dra/manager.go (the kubelet itself asks nothing for it)",
     lane="api away",
 )

@@ -117,7 +117,7 @@ async def has_complete_pools(bed: DriverBed) -> None:
     MUST,
     "Device names are unique in a pool.",
     why="the scheduler takes the pool for invalid and uses none of its devices",
-    change="number what has no name of its own",
+    change="give each device of a pool a name of its own",
     source="structured/internal/incubating/pools_incubating.go (checkSlicesInPool)",
     lane=ARRIVAL,
 )
@@ -147,7 +147,8 @@ async def has_the_node_as_owner(bed: DriverBed) -> None:
     MUST,
     "No slice is refused by the API server.",
     why="devices that are in a refused slice do not exist for the scheduler, and nobody is told",
-    change="keep the limits: 128 devices a slice, 64 with taints; names as DNS labels; texts of 64 bytes",
+    change="change what the API server's answer names; the limits are 128 devices a slice, 64 with taints, "
+    "DNS labels as names, and texts of 64 bytes",
     source="pkg/apis/resource/validation/validation.go; resource.k8s.io/v1 types.go",
     lane="written slices",
 )

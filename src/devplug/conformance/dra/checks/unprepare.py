@@ -49,7 +49,7 @@ async def unprepares_what_is_not_there(bed: DriverBed) -> None:
     MUST,
     "A claim that is gone from the API server is unprepared.",
     why="with a force-deleted pod the claim is gone first; the pod's sandbox and the device stay in use",
-    change="do not ask the API server in unprepare: what it needs is known since prepare",
+    change="let unprepare succeed without the claim's object: use what is known since prepare",
     source="pkg/kubelet/cm/dra/manager.go (reconcile loop)",
     lane=LANE,
 )
@@ -187,7 +187,7 @@ async def keeps_to_its_folder(bed: DriverBed) -> None:
     MUST,
     "One unprepare ends a claim, however often it was prepared.",
     why="the kubelet prepares again after each of its restarts, and unprepares once; no device gets free",
-    change="do not count prepares; a claim is prepared, or it is not",
+    change="let the first unprepare undo all prepares of the claim",
     source="pkg/kubelet/cm/dra/manager.go; google/dranet#33; NVIDIA/k8s-dra-driver-gpu#473",
     lane="uses",
 )
