@@ -182,7 +182,7 @@ def test_the_committed_page_is_that_of_the_registry() -> None:
 
 def test_the_catalogue_of_faults_has_no_gap() -> None:
     numbers = {fault.number for fault in FAULTS}
-    rows = {"L": 10, "A": 14, "C": 12}
+    rows = {"L": 10, "A": 15, "C": 12}
     expected = {f"{letter}{number}" for letter, count in rows.items() for number in range(1, count + 1)}
     of_kubelets_plugins_and_devices = {f"X{number:02}" for number in range(1, 37)}
     assert numbers == expected | of_kubelets_plugins_and_devices

@@ -60,12 +60,6 @@ FAULTS: Final = (
     _fault("A6", "Allocate: an ID twice", "ALL07"),
     _fault("A7", "Allocate: the same IDs again later", "ALL10"),
     _fault(
-        "A15",
-        "Allocate: an ID that a running container has, after the kubelet has forgotten it "
-        "(kubernetes/kubernetes#137534)",
-        "ALL33",
-    ),
-    _fault(
         "A8",
         "Allocate: very many IDs, an ID of a megabyte, bytes that are no text",
         "ALL32",
@@ -90,6 +84,12 @@ FAULTS: Final = (
     ),
     _fault("A13", "Allocate: very many calls a second", "ALL11", "ALL13", "HOS13"),
     _fault("A14", "Allocate: an answer of more than 4 MiB", "ALL32"),
+    _fault(
+        "A15",
+        "Allocate: an ID that a running container has, after the kubelet has forgotten it "
+        "(kubernetes/kubernetes#137534)",
+        "ALL33",
+    ),
     # What a plugin may be asked: the other calls.
     _fault(
         "C1", "GetPreferredAllocation or PreStartContainer is called and was not announced", "PRE09", "PST05"
