@@ -58,7 +58,9 @@ class Plugin:
         if self.error is not None:
             raise self.error
         await self.hold.wait()
-        return [ContainerResponse(envs={"IDS": ",".join(ids)}) for ids in containers]
+        # As received: a plugin of others may answer with more than a variable can have.
+        nothing: dict[str, object] = {"device_nodes": (), "mounts": (), "annotations": {}, "cdi_devices": ()}
+        return [ContainerResponse.as_received(envs={"IDS": ",".join(ids)}, **nothing) for ids in containers]
 
     async def list_and_watch(self, _: None) -> AsyncIterator[Sequence[AdvertisedDevice]]:
         self.entered.set()
