@@ -200,3 +200,15 @@ async def test_held_stick_without_a_serial_number_stays_healthy_as_a_path(short_
         await here.restart(path(OTHER, "/dev/ttyUSB*"))
         assert here.health("p") == {"Healthy"}
         assert here.capacity() == {ANY: 1}
+
+
+async def test_twin_does_not_make_an_unplugged_stick_healthy(short_dir: Path) -> None:
+    """Rule 3: a resource has seen the twins' ports alone, and another one finds whole sticks."""
+    async with node(short_dir) as here:
+        here.machine.plug(FIRST, "1")
+        here.machine.plug(Stick("twin", FIRST.serial), "2")
+        await here.start(path(OTHER, "/dev/ttyUSB*"))
+        await here.must_run("p", OTHER, 2)
+        here.machine.unplug(FIRST)
+        await here.edit(usb(ANY))
+        assert here.health("p") == {"Healthy", "Unhealthy"}

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
 MEMORY_MAJOR: Final = 1
 """Major of /dev/null and its like (the kernel's devices.txt): no hardware is behind them."""
@@ -29,6 +29,12 @@ def number_key(number: tuple[int, int], *, is_block: bool) -> Key:
     return f"{'block' if is_block else 'char'} {number[0]}:{number[1]}"
 
 
+def wholes(text: str) -> Iterator[str]:
+    """Yield a place or a serial number, and those of everything that it may be a part of."""
+    yield text
+    yield from (text[:at] for at, letter in enumerate(text) if letter == ".")
+
+
 class Hardware(Struct, frozen=True):
     """The identity of one piece of hardware: its place, and what it says of itself."""
 
@@ -42,11 +48,13 @@ class Hardware(Struct, frozen=True):
     def is_same(self, other: Hardware, twins: Collection[str]) -> bool:
         """Whether both are the same hardware, or one is a part of the other.
 
-        `twins` are the serial numbers that several present devices had in this boot: such a serial number
-        does not show that hardware has moved to another place.
+        `twins` are the serial numbers that several present devices had in this boot, and those of which they
+        are parts: such a serial number does not show that hardware has moved to another place.
         """
-        is_moved = bool(self.serial) and self.serial not in twins
-        if self.serial == other.serial and (is_moved or self.place == other.place):
+        if self.serial == other.serial and (
+            self.place == other.place
+            or (self.serial and not any(one in twins for one in wholes(self.serial)))
+        ):
             return True
         return self._has_part(other, twins) or other._has_part(self, twins)
 
@@ -65,7 +73,7 @@ def marks(hardware: Hardware | None) -> set[str]:
         return set()
     marks = {hardware.place, hardware.serial} - {""}
     if not hardware.is_whole:
-        marks |= {text[:at] for text in marks for at, letter in enumerate(text) if letter == "."}
+        marks = {whole for text in marks for whole in wholes(text)}
     return marks
 
 

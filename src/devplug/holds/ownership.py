@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from devplug.holds.decide import Decision, Found, Hold, Listing, decide
-from devplug.holds.hardware import MEMORY_MAJOR, REPLICA_MARK, Use, number_key
+from devplug.holds.hardware import MEMORY_MAJOR, REPLICA_MARK, Use, number_key, wholes
 from devplug.holds.names import NamesRegister
 
 if TYPE_CHECKING:
@@ -331,4 +331,5 @@ class Ownership(Generic[AnyFound]):
             for one in listing.found:
                 if one.hardware is not None and one.hardware.serial:
                     places[one.hardware.serial].add(one.hardware.place)
-        self.names.note_twins(serial for serial, of_serial in places.items() if len(of_serial) > 1)
+        twins = (serial for serial, of_serial in places.items() if len(of_serial) > 1)
+        self.names.note_twins(whole for serial in twins for whole in wholes(serial))
