@@ -92,10 +92,10 @@ async def test_a_daemon_that_begins_with_claims_first_waits_for_the_pods_of_the_
             (held,) = (id_ for one in kubelet.allocations() for id_ in one.device_ids)
         for _ in range(2):  # it ends while they drain, as in a second rollout
             async with daemon(kubelet, short_dir, CLAIMS):
-                await kubelet.wait(lambda: health(kubelet) == {held: "Unhealthy"})
+                await kubelet.wait(lambda: health(kubelet) == {held: "Healthy"})
                 assert driver_sockets(short_dir) == []
         async with daemon(kubelet, short_dir, CLAIMS):
-            await kubelet.wait(lambda: health(kubelet) == {held: "Unhealthy"})
+            await kubelet.wait(lambda: health(kubelet) == {held: "Healthy"})
             kubelet.end_pod(POD.uid)
             await until(lambda: driver_sockets(short_dir))
 

@@ -238,7 +238,7 @@ async def test_another_number_of_replicas_does_not_drop_what_is_held(short_dir: 
         assert {one.id: one.health for one in kubelet.devices("example.com/a")} == {
             "x0::0": "Healthy",
             "x0::1": "Healthy",
-            "x0::2": "Unhealthy",
+            "x0::2": "Healthy",
         }
 
 

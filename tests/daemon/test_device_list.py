@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -16,8 +17,13 @@ from tests.daemon.hosts import resource
 A, B = HostDevice("a"), HostDevice("b")
 
 
-def listing(rest: str = "") -> DeviceList:
-    return DeviceList(resource(f'discover: {{usb: {{vendor: "0403"}}}}, {rest}'.rstrip(", ")))
+def listing(rest: str = "", **more: Callable[[str], str]) -> DeviceList:
+    return DeviceList(resource(f'discover: {{usb: {{vendor: "0403"}}}}, {rest}'.rstrip(", ")), **more)  # type: ignore[arg-type]
+
+
+def name_behind(device_id: str) -> str:
+    """Return the name of a device by its ID, whatever its number of replicas was."""
+    return device_id.partition("::")[0]
 
 
 def told(one: DeviceList, sight: ScanResult) -> dict[str, str]:
@@ -51,29 +57,23 @@ def test_a_held_device_that_nobody_has_seen_since_the_start_is_listed() -> None:
     assert told(listing(), sight(B, held={"a"})) == {"a": "unplugged", "b": ""}
 
 
-def test_what_is_held_under_more_replicas_than_there_are_now_stays_listed() -> None:
-    one = listing("share: {replicas: 2}")
-    assert told(one, sight(A, held={"a::1", "a::3"})) == {
-        "a::0": "",
-        "a::1": "",
-        "a::3": "no longer advertised",
-    }
-
-
-def test_a_device_of_which_replicas_are_held_is_not_given_out_as_a_whole() -> None:
-    assert told(listing(), sight(A, held={"a::0"})) == {
-        "a": "containers still hold replicas of it",
-        "a::0": "unplugged",
-    }
-
-
-def test_a_device_that_is_held_as_a_whole_is_not_given_out_in_replicas() -> None:
-    reason = "a container still holds it as a whole"
-    assert told(listing("share: {replicas: 2}"), sight(A, held={"a"})) == {
-        "a::0": reason,
-        "a::1": reason,
-        "a": "no longer advertised",
-    }
+@pytest.mark.parametrize(
+    ("replicas", "held", "listed"),
+    [
+        (1, {"a::0"}, {"a::0"}),
+        (1, {"a::0", "a::2"}, {"a::0", "a::2"}),
+        (2, {"a"}, {"a"}),
+        (2, {"a::1", "a::3"}, {"a::1", "a::3"}),
+        (2, {"a::3"}, {"a::0", "a::3"}),
+        (3, {"a::0", "a::3"}, {"a::0", "a::1", "a::3"}),
+    ],
+)
+def test_held_ids_of_another_number_of_replicas_take_the_places_of_others(
+    replicas: int, held: set[str], listed: set[str]
+) -> None:
+    one = listing(f"share: {{replicas: {replicas}}}", name_of=name_behind)
+    assert told(one, sight(A, held=held)) == dict.fromkeys(listed, "")
+    assert one.has_former
 
 
 def test_a_name_with_the_mark_of_replicas_in_it_is_a_name() -> None:

@@ -83,9 +83,10 @@ async def test_no_toleration_gets_a_device_that_another_container_may_have(short
     claimed = replace(plugin(short_dir).resource, serve="dra")
     one = ClaimedResource(claimed, DaemonContext(claimed_ids=lambda _: frozenset({"x0::1"})))
     async with aclosing(one.devices()) as lists:
-        device, _ = await anext(lists)
-        with pytest.raises(UnhealthyDeviceError, match="containers still hold replicas of it"):
-            await one.allocate([device])
+        (device,) = await anext(lists)
+        assert device.id == "x0::1"
+        with pytest.raises(UnhealthyDeviceError, match="holds it by another number of replicas"):
+            await one.allocate([Device("x0")])
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -57,9 +58,17 @@ def test_a_renamed_device_keeps_the_name_under_which_it_is_held() -> None:
     assert (decision.names, decision.withheld) == ({"p": {"new": "old"}}, {})
 
 
-def test_a_held_name_is_not_given_to_other_hardware() -> None:
-    found = reasons(Listing("p", [Found("x", B)]), holds=(Hold("p", "x", use("x", A)),))
-    assert found == {"p": {"x": "its ID is held for other hardware, as p x"}}
+def test_other_hardware_with_a_held_name_has_its_place_in_its_name() -> None:
+    decision = decide([Listing("p", [Found("x", B)])], [Hold("p", "x", use("x", A))])
+    assert decision.names == {"p": {"x": f"x@{B.place}"}}
+    assert decision.withheld == {}
+
+
+@pytest.mark.parametrize("name", [A.serial, A.place, f"{A.serial}::1", "other"])
+def test_default_id_of_a_hold_without_hardware_is_known_in_another_resource(name: str) -> None:
+    holds = (Hold("gone", name),)
+    listings = [Listing("gone"), Listing("p", [Found("other", A, ("n1",))])]
+    assert reasons(*listings, holds=holds) == {"p": {"other": f"held as gone {name}"}}
 
 
 def test_moved_hardware_with_a_serial_number_keeps_its_hold() -> None:
@@ -159,8 +168,16 @@ def test_each_piece_of_hardware_has_one_offer_or_one_holder(
         else:
             assert len(offers) <= 1 or all(is_shared for _, is_shared, _ in offers)
             finders = [name for name, (_, found) in resources.items() if piece in found]
-            taken = {(resource, name) for resource, name, _ in holds.values()}
-            free = [name for name in finders if (name, resources[name][1][piece]) not in taken]
+            # A name may be held for hardware that only other resources find.
+            held_pieces = {(resource, name): one for one, (resource, name, _) in holds.items()}
+            elsewhere = {
+                name
+                for name in finders
+                if (held := held_pieces.get((name, resources[name][1][piece]))) is not None
+                and held not in resources[name][1]
+                and any(held in found for _, found in resources.values())
+            }
+            free = [name for name in finders if name not in elsewhere]
             assert bool(offers) == bool(free)
             if free:
                 assert offers[0][0] == free[0]

@@ -159,10 +159,13 @@ class Node:
         self.resources = resources
         self._known.update((str(one["name"]), one) for one in resources)
         new = self.file.with_suffix(".new")
-        text = json.dumps({"version": 1, "resources": resources})
+        text = self._text(resources)
         load(text, str(self.file))
         new.write_text(text)
         new.rename(self.file)
+
+    def _text(self, resources: tuple[Described, ...]) -> str:
+        return json.dumps({"version": 1, "resources": resources})
 
     async def start(self, *resources: Described) -> None:
         """Start the daemon with these resources, or with those of before; return once all is quiet."""

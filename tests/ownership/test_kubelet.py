@@ -16,7 +16,7 @@ from devplug.wire.sockets import connected
 from tests.daemon.hosts import needs_mknod
 from tests.ownership.machine import Stick
 from tests.ownership.node import Node, node, usb
-from tests.virtualtime import on_virtual_time, still
+from tests.virtualtime import on_virtual_time, passes, still
 
 anyio_backend = on_virtual_time
 pytestmark = needs_mknod
@@ -261,3 +261,21 @@ async def test_reboot_frees_what_runs_no_more(short_dir: Path) -> None:
         await here.restart_kubelet(reboot=True)
         await here.start()
         await here.each_stick_has_one_pod()
+
+
+@pytest.mark.parametrize("is_refusing", [False, True], ids=["slow", "refusing"])
+async def test_new_daemon_asks_for_the_holder_before_it_gives_its_device(
+    short_dir: Path, *, is_refusing: bool
+) -> None:
+    """Rules 6 and 8: the kubelet answered the daemon before, and is late now."""
+    async with node(short_dir) as here:
+        here.machine.plug(FIRST, "1")
+        await here.start(usb(ANY, **here.cleaning()))
+        await here.must_run("p", ANY)
+        await here.quiet()
+        here.pod_resources.is_refusing, here.pod_resources.seconds = is_refusing, 4.0
+        await here.kill()
+        await here.begin()
+        await passes(0.5)
+        assert await allocate_again(here, "p")
+        assert here.cleaned() == []

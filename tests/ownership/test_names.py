@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -9,13 +10,13 @@ import pytest
 
 from tests.daemon.hosts import needs_mknod
 from tests.ownership.machine import Stick, Udev
-from tests.ownership.node import Node, node, usb
+from tests.ownership.node import Described, Node, node, path, usb
 from tests.virtualtime import on_virtual_time
 
 anyio_backend = on_virtual_time
 pytestmark = needs_mknod
 
-ANY, OTHER = "example.com/any", "example.com/other"
+ANY, OTHER, LINKS = "example.com/any", "example.com/other", "example.com/links"
 FIRST, TWIN, STRANGER = Stick("first", "S"), Stick("twin", "S"), Stick("stranger", "T")
 NO_SERIAL, SAME_MAKE = Stick("no serial"), Stick("same make")
 
@@ -299,3 +300,96 @@ async def test_stick_with_the_number_of_an_unplugged_one_is_not_given_out(
         here.end("p")
         await here.quiet()
         await here.each_stick_has_one_pod()
+
+
+@pytest.mark.parametrize("is_restarted", [False, True], ids=["edit", "restart"])
+async def test_free_stick_is_offered_although_its_new_id_is_held(
+    short_dir: Path, *, is_restarted: bool
+) -> None:
+    """Everything free is offered once: the serial number of each stick is the other one's port."""
+    async with node(short_dir, "none") as here:
+        here.machine.plug(Stick("x", "2"), "1")
+        here.machine.plug(Stick("y", "1"), "2")
+        await here.start(usb(ANY, id="{attr.devpath}"))
+        await here.must_run("p", ANY)
+        edited = usb(ANY, id="{serial}")
+        await (here.restart(edited) if is_restarted else here.edit(edited))
+        await here.must_run("q", ANY)
+        here.end("p")
+        await here.quiet()
+        await here.must_run("r", ANY)
+        await here.each_stick_has_one_pod()
+
+
+async def test_free_link_is_offered_while_another_one_of_its_name_is_held(short_dir: Path) -> None:
+    async with node(short_dir) as here:
+        here.machine.plug(FIRST, "1")
+        here.machine.plug(STRANGER, "2")
+        here.machine.link("/dev/l/cam", FIRST)
+        here.machine.link("/dev/r/cam", STRANGER)
+        links: Described = {"name": LINKS, "id": "{file}", "discover": {"path": ["/dev/l/cam", "/dev/r/cam"]}}
+        await here.start(links)
+        await here.must_run("p", LINKS)
+        (here.machine.root / "dev/l/cam").unlink()
+        here.machine.unplug(FIRST)
+        await here.restart({**links, "expose": {"env": {"A": "1"}}})
+        assert here.healthy() == {LINKS: 1}
+        await here.must_run("q", LINKS)
+
+
+@pytest.mark.parametrize("is_restarted", [False, True], ids=["same daemon", "new daemon"])
+async def test_held_stick_without_a_serial_number_stays_held_when_it_moves(
+    short_dir: Path, *, is_restarted: bool
+) -> None:
+    """Rule 3: no other stick of its make was seen."""
+    async with node(short_dir) as here:
+        here.machine.plug(NO_SERIAL, "1")
+        await here.start(usb(ANY))
+        await here.must_run("p", ANY)
+        here.machine.move(NO_SERIAL, "3", tty=7)
+        await here.quiet()
+        if is_restarted:
+            await here.restart()
+        assert await here.run("q", ANY) is None
+        assert here.capacity() == {ANY: 1}
+
+
+FIELDS = ("name", "hardware", "numbers", "paths", "boot", "shared", "dirty")
+"""What an older daemon does not write of a hold."""
+
+
+def age(here: Node) -> None:
+    """Make the files of the daemon what one wrote that knew holds by device ID alone."""
+    for file in here.memory():
+        if file.name == "names.json":
+            file.unlink()
+        elif file.name.startswith("held-"):
+            content = json.loads(file.read_text())
+            for entry in content["held"].values():
+                for field in FIELDS:
+                    entry.pop(field, None)
+            file.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    "edited",
+    [
+        usb(ANY),
+        usb(OTHER),
+        usb(ANY, id="stick-{serial}"),
+        path(OTHER, "/dev/ttyUSB*"),
+    ],
+    ids=["same file", "renamed", "another id", "path"],
+)
+async def test_held_stick_stays_held_after_an_upgrade(short_dir: Path, edited: Described) -> None:
+    """The configuration may be edited in the same step."""
+    async with node(short_dir) as here:
+        here.machine.plug(FIRST, "1")
+        await here.start(usb(ANY))
+        await here.must_run("p", ANY)
+        await here.quiet()
+        await here.stop()
+        age(here)
+        await here.start(edited)
+        await here.fill()
+        here.nothing_was_wrong()

@@ -9,7 +9,7 @@ import pytest
 from tests.daemon.hosts import needs_mknod
 from tests.ownership.machine import Stick
 from tests.ownership.node import Node, node, path, usb
-from tests.virtualtime import on_virtual_time
+from tests.virtualtime import on_virtual_time, passes
 
 anyio_backend = on_virtual_time
 pytestmark = needs_mknod
@@ -170,4 +170,23 @@ async def test_links_that_swap_under_a_holder_give_its_sticks_to_nobody(
         here.nothing_was_wrong()
         lead(here, FIRST, STRANGER)
         await here.quiet()
+        await here.each_stick_has_one_pod()
+
+
+@pytest.mark.parametrize("is_restarted", [False, True], ids=["edit", "restart"])
+async def test_link_of_a_removed_resource_gives_no_other_stick_away(
+    short_dir: Path, *, is_restarted: bool
+) -> None:
+    """Rule 2: a container opens at its restart what its host path leads to by then."""
+    async with node(short_dir) as here:
+        here.machine.plug(FIRST, "1")
+        here.machine.plug(STRANGER, "2")
+        here.machine.link("/dev/cam", FIRST)
+        await here.start(path(LEFT, "/dev/cam"), usb(ANY))
+        await here.must_run("p", LEFT)
+        await (here.restart(usb(ANY)) if is_restarted else here.edit(usb(ANY)))
+        here.machine.link("/dev/cam", STRANGER)
+        await passes(1)
+        assert await here.run("q", ANY) is None
+        await here.start_again("p")
         await here.each_stick_has_one_pod()

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from devplug.daemon.cdi.resource_spec import kernel_nodes
-from devplug.daemon.container_response import found_name, owner_of, share_of, use_of
+from devplug.daemon.container_response import owner_of, share_of, use_of
 from devplug.daemon.resource import ConfiguredPlugin
 from devplug.devices import HealthState
 from devplug.errors import AllocationError, InvalidRequestError, PluginError, UnhealthyDeviceError
@@ -63,7 +63,7 @@ class ClaimedResource(ConfiguredPlugin):
     def uses(self, device_ids: Sequence[str]) -> Mapping[str, Use]:
         """Return what containers get of devices, by ID, of those that are there."""
         present = self.listing.present()
-        found = {one: present.get(found_name(one, self.resource.share.replicas)) for one in device_ids}
+        found = {one: present.get(self.held.name_of(one)) for one in device_ids}
         uses = {}
         for device_id, one in found.items():
             if one is not None:

@@ -183,19 +183,18 @@ class Share(Struct, frozen=True):
 def shares_of(
     devices: Sequence[Device], found: Mapping[str, HostDevice], resource: Resource, first_index: int = 0
 ) -> list[Share]:
-    """Return the shares of the found devices behind `devices`, in the order of their IDs.
+    """Return the shares of the found devices behind `devices`, in the order of their names.
 
-    `found` has the found devices by name; replicas share one. `first_index` is more than 0 where a container
-    may have other devices of the resource by another request. Raises `AllocationError` if there are more
-    devices than one container may have, or one of them lacks what a template or a node needs.
+    `found` has these found devices by name; replicas share one. `first_index` is more than 0 where a
+    container may have other devices of the resource by another request. Raises `AllocationError` if there are
+    more devices than one container may have, or one of them lacks what a template or a node needs.
     """
     limit = resource.share.max_per_container
     if limit is not None and len(devices) > limit:
         raise InvalidRequestError(
             f"{len(devices)} devices of {resource.name} are asked for; one container may have {limit}",
         )
-    names = sorted({found_name(device.id, resource.share.replicas) for device in devices})
-    indexed = enumerate(names, first_index)
+    indexed = enumerate(sorted(found), first_index)
     try:
         return [share_of(found[name], index, resource.expose) for index, name in indexed]
     except PluginError as error:

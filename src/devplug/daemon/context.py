@@ -58,6 +58,8 @@ class DaemonContext(Struct):
     """The holders of devices; None if they cannot be known, as without the kubelet's monitoring socket."""
     claimed_ids: Callable[[str], frozenset[str]] = lambda _name: frozenset()
     """Returns the device IDs of a resource that claims use, by its name: of one with `serve: dra`."""
+    driver_of: Callable[[str], str] = lambda _name: ""
+    """Returns the DRA driver that serves a resource, by its name; empty for a device plugin."""
     cdi: CdiFolder | None = None
     """Where specs of ours go; None if no resource ever had `strategy: cdi`."""
     memory: Path | None = None
@@ -75,7 +77,13 @@ class DaemonContext(Struct):
             boot = boot_id()
             register = NamesRegister(None if self.memory is None else self.memory / NAMES_FILE, boot=boot)
             self._ownership = Ownership(
-                self._number_at, register, self._held, self._revision, boot, self._hardware_at
+                self._number_at,
+                register,
+                self._held,
+                self._revision,
+                boot,
+                self._hardware_at,
+                lambda name: self.driver_of(name),  # noqa: PLW0108 -- it is set later
             )
         return self._ownership
 

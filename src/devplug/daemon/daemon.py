@@ -198,7 +198,7 @@ class Daemon:
                         "a resource moves between device plugin and DRA; first its devices have to be free",
                         extra={"resource_name": name, "serve": resource.serve},
                     )
-                    self._withdraw(name, is_moving=True)
+                    self._withdraw(name)
                 self.unserved[name] = draining_of(self._drivers[name])
             elif self.resources().get(name) != resource:
                 self._serve(resource)
@@ -282,6 +282,10 @@ class Daemon:
         )
         self.unserved[name] = str(error)
 
+    def driver_of(self, resource_name: str) -> str:
+        """Return the DRA driver that serves a resource; empty for a device plugin."""
+        return self._drivers.get(resource_name, "")
+
     def claimed_ids(self, resource_name: str) -> frozenset[str]:
         """Return the device IDs of a resource that claims use, of one that a DRA driver serves."""
         driver = self._drivers.get(resource_name, "")
@@ -363,17 +367,17 @@ class Daemon:
 
     # ── what is no more ──
 
-    def _withdraw(self, name: str, *, is_moving: bool = False) -> None:
+    def _withdraw(self, name: str) -> None:
         """Serve a resource no more, nor its edit that is not in effect yet."""
         self._drop_edit(name)
         if plugin := self._plugins.pop(name, None):
-            self._retire(plugin, is_moving=is_moving)
+            self._retire(plugin)
 
-    def _retire(self, plugin: ConfiguredPlugin, *, is_moving: bool = False) -> None:
+    def _retire(self, plugin: ConfiguredPlugin) -> None:
         """Give out no more devices of a resource; it ends when no container holds one."""
         name = plugin.resource_name
         self._serving.drivers.set_evicts(name, evicts=False)
-        plugin.retire(is_moving=is_moving)
+        plugin.retire()
         if held := plugin.held.held_ids():
             logger.warning(
                 "containers hold devices of a resource that the file does not serve this way any more; it "

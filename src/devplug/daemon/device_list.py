@@ -7,6 +7,7 @@ attributes, holders and times to the device. Times are passed in.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
@@ -137,17 +138,23 @@ class DeviceList:
     """The devices of one resource, from one list to the next; lives as long as the resource is served.
 
     With `is_claimed` devices have their attributes, by which claims select, and their nodes, whose change is
-    a change of the list then. A device plugin's kubelet sees neither.
+    a change of the list then. A device plugin's kubelet sees neither. `name_of` returns the name of the found
+    device behind an ID, also of one that was given when the device had another number of replicas.
     """
 
-    def __init__(self, resource: Resource, *, is_claimed: bool = False) -> None:
+    def __init__(
+        self, resource: Resource, *, is_claimed: bool = False, name_of: Callable[[str], str] | None = None
+    ) -> None:
         self._resource = resource
+        self._name_of = name_of or partial(found_name, replicas=resource.share.replicas)
         self._is_claimed = is_claimed
         self._made: dict[str, _Made] = {}
         self.withheld: frozenset[str] = frozenset()
         """The device IDs that nobody can get, also who takes an unhealthy device; besides those unplugged."""
         self.known: dict[str, KnownDevice] = {}
         """By name: devices that are present, and those that were."""
+        self.has_former = False
+        """Whether held IDs are listed of another number of replicas than that of now."""
         self.revision = 0
         """Grows with each change of `known`, other than that of the object."""
 
@@ -156,7 +163,8 @@ class DeviceList:
 
         Raises `PluginError` if that is more than the kubelet takes.
         """
-        held_names = self.names_of(scan.held_ids)
+        held = self._held_by_name(scan)
+        held_names = held.keys()
         # These are not gone: another resource has them, or they have another name now.
         elsewhere = _renamed(self.known, scan.found, scan.twins).union(scan.refused) - held_names
         before = {name: one for name, one in self.known.items() if name not in elsewhere}
@@ -166,34 +174,30 @@ class DeviceList:
             now=scan.now,
             keep_seconds=self._resource.when_unplugged.keep_unhealthy_for_seconds,
             # One that is being checked again is neither gone nor to be given out.
-            held=held_names.union(name for name in scan.unchecked if name in before),
+            held=held_names | {name for name in scan.unchecked if name in before},
         )
         self._check_size()
-        blocked = self._blocked(scan.held_ids)
-        made = {name: self._device(name, scan, blocked) for name in sorted(self.known)}
+        self.has_former = False
+        made = {name: self._device(name, scan, held.get(name, ())) for name in sorted(self.known)}
         # Whatever is as before has been taken over as it was.
         if made.keys() != self._made.keys() or any(one is not self._made[name] for name, one in made.items()):
             self.revision += 1
         self._made = made
-        listed = [device for one in made.values() for device in one.devices]
-        # Held IDs that no device stands for any more, as replicas of a larger number of them.
-        stale = scan.held_ids.difference(device.id for device in listed)
-        self.withheld = stale.union(*map(self.ids_of, (*scan.refused, *scan.unchecked, *blocked)))
-        return (*listed, *_unhealthy(stale, "no longer advertised"))
+        self.withheld = frozenset(
+            id_ for name in (*scan.refused, *scan.unchecked) for id_ in self.ids_of(name)
+        )
+        return tuple(device for one in made.values() for device in one.devices)
 
-    def retire(
-        self, held_ids: Collection[str], absent: Collection[str], *, is_moving: bool = False
-    ) -> tuple[Device, ...]:
+    def retire(self, held_ids: Collection[str], absent: Collection[str]) -> tuple[Device, ...]:
         """Return the list of a removed resource: the devices that containers hold.
 
-        `absent` has the names of those whose hardware is not there. Devices of claims, and of a resource that
-        is moving between device plugin and claims, are Unhealthy, so that no scheduler allocates them.
+        `absent` has the names of those whose hardware is not there. Devices of claims are
+        Unhealthy, so that no scheduler allocates them to another claim.
         """
-        if self._is_claimed or is_moving:
+        if self._is_claimed:
             return _unhealthy(held_ids, REMOVED)
-        replicas = self._resource.share.replicas
-        here = [Device(one) for one in sorted(held_ids) if found_name(one, replicas) not in absent]
-        gone = [one for one in held_ids if found_name(one, replicas) in absent]
+        here = [Device(one) for one in sorted(held_ids) if self._name_of(one) not in absent]
+        gone = [one for one in held_ids if self._name_of(one) in absent]
         return (*here, *_unhealthy(gone, "unplugged"))
 
     def present(self) -> dict[str, HostDevice]:
@@ -206,7 +210,7 @@ class DeviceList:
 
     def names_of(self, ids: Iterable[str]) -> frozenset[str]:
         """Return the names of the found devices behind these device IDs."""
-        return frozenset(found_name(one, self._resource.share.replicas) for one in ids)
+        return frozenset(map(self._name_of, ids))
 
     def _check_size(self) -> None:
         """Refuse a list that cannot fit, before a million devices are made."""
@@ -227,40 +231,56 @@ class DeviceList:
             return replace(found, health=Health.healthy())
         return found
 
-    def _blocked(self, held_ids: Collection[str]) -> dict[str, str]:
-        """Return the devices that are held under IDs of another number of replicas, with the reason."""
-        if self._resource.share.replicas > 1:
-            whole = {one for one in held_ids if one in self.known and REPLICA_MARK not in one}
-            return dict.fromkeys(whole, "a container still holds it as a whole")
-        replicas = {one.rpartition(REPLICA_MARK)[0] for one in held_ids if not self._is_here(one)}
-        return dict.fromkeys(replicas & self.known.keys(), "containers still hold replicas of it")
+    def _held_by_name(self, scan: ScanResult) -> dict[str, list[str]]:
+        found = {one.name for one in scan.found}
+        held: dict[str, list[str]] = {}
+        for device_id in scan.held_ids:
+            name = self._name_of(device_id)
+            if name not in found and (whole := device_id.rpartition(REPLICA_MARK)[0]) in found:
+                name = whole
+            held.setdefault(name, []).append(device_id)
+        return held
 
-    def _is_here(self, name: str) -> bool:
-        return name in self.known and self.known[name].is_present
+    def is_listed(self, device_id: str) -> bool:
+        """Whether an ID is in the list, or is one of a device that is not known."""
+        made = self._made.get(self._name_of(device_id))
+        return made is None or any(one.id == device_id for one in made.devices)
 
-    def _device(self, name: str, scan: ScanResult, blocked: Mapping[str, str]) -> _Made:
+    def _listed_ids(self, name: str, held: Collection[str]) -> list[str]:
+        """Return the IDs under which a device is listed, of which some are held.
+
+        While IDs of another number of replicas are held they take the places of others, so that the device
+        counts as often as the file says. A device that is held as a whole has no replicas.
+        """
+        ids = self.ids_of(name)
+        former = [one for one in held if one not in ids]
+        if not former:
+            return ids
+        self.has_former = True
+        free = [] if name in former else [one for one in ids if one not in held]
+        return sorted([*held, *free[: max(0, len(ids) - len(held))]])
+
+    def _device(self, name: str, scan: ScanResult, held: Collection[str]) -> _Made:
         known, last = self.known[name], self._made.get(name)
         if last is not None and last.known != known:
             last = None
         lack = last.lack if last else refusal_of(known.found, self._resource)
-        health = self._health(known, lack, scan, blocked)
-        if last is not None and last.health == health:
+        health, ids = self._health(known, lack, scan), self._listed_ids(name, held)
+        if last is not None and last.health == health and [one.id for one in last.devices] == ids:
             return last
         told = facts_for_claims(known.found) if self._is_claimed else NO_FACTS
         nodes = _node_paths(known.found) if self._is_claimed and known.is_present and not lack else ()
-        return _Made(known, health, _devices_of(known.found, self._resource, health, told, nodes), lack)
+        return _Made(known, health, _devices_of(known.found, ids, self._resource, health, told, nodes), lack)
 
-    def _health(
-        self, known: KnownDevice, lack: str | None, scan: ScanResult, blocked: Mapping[str, str]
-    ) -> Health:
+    def _health(self, known: KnownDevice, lack: str | None, scan: ScanResult) -> Health:
         """Return the health of a device: why it cannot be given out, else why its health is unknown."""
         name = known.found.name
         if name in scan.unchecked:
             return Health.unhealthy("not checked yet since it was plugged in")
         if not known.is_present:
             return Health.from_fault(scan.elsewhere.get(name, "unplugged"))
-        if fault := blocked.get(name) or lack:
-            return Health.unhealthy(fault)
+        if lack:
+            return Health.unhealthy(lack)
         healths = (known.found.health, scan.health_of(name))
         for state in (HealthState.UNHEALTHY, HealthState.UNKNOWN):
             if reasons := [one.reason for one in healths if one.state is state]:
@@ -350,6 +370,8 @@ def device_statuses(
     def status(device: Device) -> DeviceStatus:
         is_held = device.id in knowledge.holders
         name = found_name(device.id, replicas)
+        if name not in knowledge.known:  # it was given when the device had another number of replicas
+            name = device.id.rpartition(REPLICA_MARK)[0] or name
         known = knowledge.known.get(name)
         if name not in found_facts:  # once for all replicas
             found_facts[name] = _nodes_and_attributes(known)
@@ -395,7 +417,12 @@ def _leaves_at(known: KnownDevice, knowledge: Knowledge) -> float | None:
 
 
 def _devices_of(
-    found: HostDevice, resource: Resource, health: Health, told: ClaimFacts, nodes: Sequence[str] = ()
+    found: HostDevice,
+    ids: Iterable[str],
+    resource: Resource,
+    health: Health,
+    told: ClaimFacts,
+    nodes: Sequence[str],
 ) -> tuple[Device, ...]:
     """Return what is advertised of a found device: itself, or each of its replicas.
 
@@ -417,5 +444,5 @@ def _devices_of(
             device_nodes=nodes,
             partition=told.partition if share.replicas == 1 else None,
         )
-        for id_ in device_ids(found.name, resource.share.replicas)
+        for id_ in ids
     )

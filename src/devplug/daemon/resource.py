@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from devplug.cdi.spec import kind_of
 from devplug.daemon.care import care_of
 from devplug.daemon.cdi.resource_spec import ResourceCdiSpec
-from devplug.daemon.container_response import Responses, found_name, share_of, use_of, with_room_for_replicas
+from devplug.daemon.container_response import Responses, share_of, use_of, with_room_for_replicas
 from devplug.daemon.context import DaemonContext
 from devplug.daemon.device_list import REMOVED, Answered, DeviceList, ScanResult, next_drop_at
 from devplug.daemon.path_check import check_shares, faulty_node, node_fault
@@ -81,7 +81,11 @@ class ConfiguredPlugin(DevicePlugin):
         self.resource = resource
         self.resource_name = resource.name
         self.context = context or DaemonContext()
-        self.listing = DeviceList(resource, is_claimed=resource.serve == "dra")
+        self.listing = DeviceList(
+            resource,
+            is_claimed=resource.serve == "dra",
+            name_of=lambda one: self.held.name_of(one),  # noqa: PLW0108 -- it is made below
+        )
         self.held: HeldDevices[HostDevice] = HeldDevices(
             care_of(resource),
             self.context.holders_of(resource),
@@ -98,8 +102,6 @@ class ConfiguredPlugin(DevicePlugin):
         self.is_over = asyncio.Event()
         """Set when the resource was retired, and nobody holds a device of it any more."""
         self.is_retired = False
-        self._is_moving = False
-        """Whether it is retired because it moves between device plugin and claims."""
         self.looked: tuple[HostDevice, ...] | None = None
         """What the source sees; None before its first look."""
         self.is_waiting = False
@@ -170,9 +172,9 @@ class ConfiguredPlugin(DevicePlugin):
             self._has_begun.set()
             self.look_again()
 
-    def retire(self, *, is_moving: bool = False) -> None:
+    def retire(self) -> None:
         """Refuse every Allocate from now on, as the file no longer has this resource, until `is_over`."""
-        self.is_retired, self._is_moving = True, is_moving
+        self.is_retired = True
         self._changed.set()
 
     # ── what is there ─────────────────────────────────────────────────────────────────────────────
@@ -265,9 +267,7 @@ class ConfiguredPlugin(DevicePlugin):
         twins = self.context.ownership.names.twins
         scan = ScanResult(mine, now, unchecked, held_ids, refused, elsewhere, twins, self._listed_health_of)
         listed = self.listing.update(scan)
-        # Held IDs of another number of replicas are listed besides, until they are free.
-        is_any_besides = len(listed) > len(self.listing.known) * self.resource.share.replicas
-        is_any_gone = self.is_retired or len(self.listing.known) > len(mine) or is_any_besides
+        is_any_gone = self.is_retired or len(self.listing.known) > len(mine) or self.listing.has_former
         self.held.follow(mine, is_any_gone=is_any_gone)
         self.held.lose(lost)
         if not self.is_retired:
@@ -275,7 +275,7 @@ class ConfiguredPlugin(DevicePlugin):
         if not (held_ids or self._calls or self.held.is_any_pending()):
             self.is_over.set()
         absent = self.context.ownership.absent(self.resource_name)
-        return self.listing.retire(held_ids, absent, is_moving=self._is_moving)
+        return self.listing.retire(held_ids, absent)
 
     def _named(self, looked: Sequence[HostDevice]) -> Sequence[HostDevice]:
         replicas = self.resource.share.replicas
@@ -457,6 +457,8 @@ class ConfiguredPlugin(DevicePlugin):
             # A reset may have the device appear anew, so its nodes are looked at afterwards.
             await self.held.before_giving(devices)
             names = self._names(devices)
+            if former := [one for one in devices if not self.listing.is_listed(one.id)]:
+                raise UnhealthyDeviceError("a container holds it by another number of replicas", *former)
             sick = self._names(one for one in devices if one.health.state is HealthState.UNHEALTHY)
             found = {
                 name: self._checked(name, is_tolerated=name in sick, was_listed=elsewhere.get(name) == "")
@@ -500,8 +502,8 @@ class ConfiguredPlugin(DevicePlugin):
 
     def _note_answers(self, devices: Iterable[Device], found: Mapping[str, HostDevice]) -> None:
         """Keep the answers for allocated devices, and drop those for devices that nobody holds any more."""
-        replicas, held = self.resource.share.replicas, self.held.held_ids()
-        allocated = {one.id: Answered(self.resource, found[found_name(one.id, replicas)]) for one in devices}
+        held = self.held.held_ids()
+        allocated = {one.id: Answered(self.resource, found[self.held.name_of(one.id)]) for one in devices}
         kept = self.kept
         if any(kept.answered.get(device_id) != one for device_id, one in allocated.items()):
             kept.answered = {**kept.answered, **allocated}
@@ -527,7 +529,7 @@ class ConfiguredPlugin(DevicePlugin):
             return
         found = {one.name: one for one in mine}
         for device_id in sorted(ids):
-            one = found.get(found_name(device_id, self.resource.share.replicas))
+            one = found.get(self.held.name_of(device_id))
             if one is not None:
                 with suppress(PluginError):
                     share = share_of(one, 0, self.resource.expose)
@@ -543,9 +545,9 @@ class ConfiguredPlugin(DevicePlugin):
 
     def _give(self, devices: Iterable[Device], given: ContainerShares) -> None:
         """Record that a container has these devices."""
-        ownership, replicas = self.context.ownership, self.resource.share.replicas
+        ownership = self.context.ownership
         by_name = {share.found.name: use_of(share, self.resource, ownership.boot) for share in given.shares}
-        self.held.give(devices, {one.id: by_name[found_name(one.id, replicas)] for one in devices})
+        self.held.give(devices, {one.id: by_name[self.held.name_of(one.id)] for one in devices})
         found = {share.found.name: share.found for share in given.shares}
         ownership.note_given(self.resource_name, [(found[name], use) for name, use in by_name.items()])
 
@@ -595,7 +597,7 @@ class ConfiguredPlugin(DevicePlugin):
     def _candidate(self, device_id: str, numa_nodes: tuple[int, ...]) -> Candidate:
         from devplug.daemon.preference import Candidate
 
-        name = found_name(device_id, self.resource.share.replicas)
+        name = self.held.name_of(device_id)
         known = self.listing.known.get(name)
         if known is None:
             return Candidate(device_id, name, numa_nodes)

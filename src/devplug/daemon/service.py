@@ -285,6 +285,7 @@ async def serve_config(
         )
         daemon = Daemon(serving, context, group)
         context.claimed_ids = daemon.claimed_ids
+        context.driver_of = daemon.driver_of
         context.clean_elsewhere = daemon.clean_elsewhere
         context.claimed = serving.drivers.held
         context.claims_revision = lambda: serving.drivers.claims_revision
@@ -305,6 +306,7 @@ async def serve_config(
                 start(partial(compare_lists, serving.folder, lambda: serving.guards, pod_resources))
                 start(partial(compare_holders, holders, lambda: serving.guards, lambda: daemon.plugins))
             start(partial(decide_at_claims, context, serving))
+            start(partial(context.ownership.follow_paths, context.host.inside))
             if config_file is not None:
                 start(partial(config_file.follow, config))
             if kube_events:

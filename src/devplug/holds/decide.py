@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct, field
 
-from devplug.holds.hardware import marks
+from devplug.devices import stable_id
+from devplug.holds.hardware import REPLICA_MARK, marks
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from devplug.holds.hardware import Hardware, Key, Use
 
@@ -198,6 +199,7 @@ def _matches(
     """
     if not holds:
         return []
+    served = {listing.resource_name for listing in listings}
     by_name = {(one.resource_name, found.name): found for one in listings for found in one.found}
     index: dict[str, list[tuple[str, Found]]] = {}
     for listing in listings:
@@ -216,6 +218,9 @@ def _matches(
         named = by_name.get((hold.resource_name, hold.name))
         if named is not None and (hardware is None or named.hardware is None):
             same[hold.resource_name, hold.name] = named
+        if hold.use is None and named is None and hold.resource_name in served:
+            # An older version has recorded the ID alone, which an edit has changed since.
+            same.update(((name, one.name), one) for name, one in _usually_called(hold.name, listings))
         still = set(hold.leads_to).intersection(hold.use.numbers if hold.use else ())
         same.update(
             ((name, one.name), one)
@@ -227,25 +232,49 @@ def _matches(
     return matches
 
 
+def _usually_called(name: str, listings: Iterable[Listing]) -> Iterator[tuple[str, Found]]:
+    """Yield the devices, with their resources, that have an ID by default or in any resource."""
+    names = {name, name.rpartition(REPLICA_MARK)[0] or name}
+    for listing in listings:
+        for one in listing.found:
+            if names & {one.name, *marks(one.hardware)}:
+                yield listing.resource_name, one
+
+
 def _held_names(
     listings: Sequence[Listing], holds: Sequence[Hold], matches: Sequence[Sequence[tuple[str, Found]]]
 ) -> tuple[dict[str, dict[str, str]], dict[str, dict[str, Hold]]]:
-    """Return the held names of devices that have another one now, and the devices whose name is held."""
+    """Return the names of devices that their sources call otherwise, and devices that can have no name.
+
+    A held device has the name under which it is held. A device whose name is held for other hardware has its
+    place in its name meanwhile; it has no name while the hold's paths may lead to it at any time, as where
+    links swap.
+    """
     names: dict[str, dict[str, str]] = {}
-    owners: dict[str, dict[str, tuple[Hold, str]]] = {}
+    displaced: dict[str, dict[str, Hold]] = {}
+    owners: dict[str, dict[str, tuple[Hold, str, bool]]] = {}
     for hold, found in zip(holds, matches, strict=True):
         own = sorted({one.name for name, one in found if name == hold.resource_name})
         here = hold.name if hold.name in own else own[0] if own else ""
-        owners.setdefault(hold.resource_name, {}).setdefault(hold.name, (hold, here))
+        owners.setdefault(hold.resource_name, {}).setdefault(
+            hold.name, (hold, here, bool(here) or not (found or hold.leads_to))
+        )
         if here and here != hold.name:
             names.setdefault(hold.resource_name, {}).setdefault(here, hold.name)
-    displaced: dict[str, dict[str, Hold]] = {}
     for listing in listings:
         held = owners.get(listing.resource_name, {})
         renamed = names.get(listing.resource_name, {})
         for one in listing.found if held else ():
-            if one.name in held and one.name not in renamed and held[one.name][1] != one.name:
-                displaced.setdefault(listing.resource_name, {})[one.name] = held[one.name][0]
+            if one.name not in held or one.name in renamed:
+                continue
+            hold, here, is_settled = held[one.name]
+            if here == one.name:
+                continue
+            if is_settled and one.hardware is not None:
+                alias = stable_id(f"{one.name}@{one.hardware.place}")
+                names.setdefault(listing.resource_name, {})[one.name] = alias
+            else:
+                displaced.setdefault(listing.resource_name, {})[one.name] = hold
     return names, displaced
 
 

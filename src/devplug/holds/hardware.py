@@ -51,10 +51,10 @@ class Hardware(Struct, frozen=True):
         `twins` are the serial numbers that several present devices had in this boot, and those of which they
         are parts: such a serial number does not show that hardware has moved to another place.
         """
-        if self.serial == other.serial and (
-            self.place == other.place
-            or (self.serial and not any(one in twins for one in wholes(self.serial)))
-        ):
+        if self.place == other.place and (self.serial == other.serial or not (self.serial and other.serial)):
+            return True
+        is_unique = bool(self.serial) and not any(one in twins for one in wholes(self.serial))
+        if is_unique and self.serial == other.serial:
             return True
         return self._has_part(other, twins) or other._has_part(self, twins)
 

@@ -19,6 +19,7 @@ from msgspec import Struct, field
 from devplug.backoff import backoff_seconds
 from devplug.devices import Device, Health
 from devplug.errors import AllocationError, UnhealthyDeviceError
+from devplug.holds.hardware import REPLICA_MARK
 from devplug.holds.ledger import NO_USES
 from devplug.linux.durable_file import remove_remains, write_whole
 from devplug.linux.notifier import within
@@ -191,7 +192,7 @@ class HeldDevices(Generic[AnyFound]):
     def _note_away(self) -> None:
         """Note which released devices are cleaned when they are plugged in again: lists may drop them."""
         pending = () if self._holders is None else self._holders.pending(self._care.resource_name)
-        away = frozenset(one.device_id for one in pending if self._is_absent(self._name(one.device_id)))
+        away = frozenset(one.device_id for one in pending if self._is_absent(self.name_of(one.device_id)))
         if away != self._away:
             self._away = away
             self.changed.set()
@@ -208,10 +209,25 @@ class HeldDevices(Generic[AnyFound]):
     def held_names(self) -> frozenset[str]:
         """Return the names of the found devices behind `held_ids`; the replicas of a device have its name."""
         held = self.held_ids()
-        return held if self._care.replicas == 1 else frozenset(map(self._name, held))
+        if self._care.replicas == 1 and not any(REPLICA_MARK in one for one in held):
+            return held
+        return frozenset(map(self.name_of, held))
 
-    def _name(self, device_id: str) -> str:
-        return self._care.name_of(device_id)
+    def name_of(self, device_id: str) -> str:
+        """Return the name of the found device behind an ID.
+
+        Also behind one that was given when the device had another number of replicas.
+        """
+        name, _, _ = device_id.rpartition(REPLICA_MARK)
+        if not name or device_id in self._found:
+            return self._care.name_of(device_id)
+        if self._holders is not None:
+            use = self._holders.use_of(self._care.resource_name, device_id)
+        else:
+            use = self._given.get(device_id) or self._claimed_use(device_id)
+        if use is not None:
+            return use.name
+        return name if name in self._found else self._care.name_of(device_id)
 
     def health_of(self, name: str) -> Health:
         """Return the health of a device by its last clean-up: unhealthy while that fails.
@@ -274,7 +290,7 @@ class HeldDevices(Generic[AnyFound]):
         if self._care.clean is None:
             return
         self._read_dirty()
-        names = sorted({self._name(device_id) for device_id in ids} & self._dirty)
+        names = sorted({self.name_of(device_id) for device_id in ids} & self._dirty)
         faults = await self._clean_all(names, ids)
         if broken := [name for name in names if faults[name]]:
             raise UnhealthyDeviceError(faults[broken[0]], *map(Device, broken))
@@ -285,7 +301,7 @@ class HeldDevices(Generic[AnyFound]):
             self._grouped = held
             self._ids_of = defaultdict(list)
             for device_id in held:
-                self._ids_of[self._name(device_id)].append(device_id)
+                self._ids_of[self.name_of(device_id)].append(device_id)
         return any(one not in ids and self._may_be_held(one) for one in self._ids_of.get(name, ()))
 
     def give(self, devices: Iterable[Device], uses: Mapping[str, Use] = NO_USES) -> None:
@@ -298,7 +314,7 @@ class HeldDevices(Generic[AnyFound]):
             return  # the driver did so before, in its state file
         ids = [device.id for device in devices]
         if self._care.clean is not None:
-            self._dirty.update(map(self._name, ids))
+            self._dirty.update(map(self.name_of, ids))
         if self._holders is None:
             self._given.update((device_id, uses.get(device_id)) for device_id in ids)
             self._remember()
@@ -307,7 +323,7 @@ class HeldDevices(Generic[AnyFound]):
         if self._care.clean is not None and (fault := self._holders.record(self._care.resource_name, ids)):
             raise UnhealthyDeviceError(
                 self._unrecorded(fault),
-                *(Device(self._name(device_id)) for device_id in ids),
+                *(Device(self.name_of(device_id)) for device_id in ids),
             )
 
     def complete(self, device_id: str, use: Use) -> None:
@@ -342,13 +358,13 @@ class HeldDevices(Generic[AnyFound]):
         Raises `AllocationError` if that fails; they are dirty until it is called again, or allocated.
         """
         ids = frozenset(device_ids)
-        names = set(map(self._name, ids))
+        names = set(map(self.name_of, ids))
         for device_id in ids:
             self._given.pop(device_id, None)
         self._read_dirty()
         self._releasing |= ids
         uses = {one: self._claimed_use(one) for one in ids}
-        used = {self._name(one) for one, use in uses.items() if use is not None and use.is_dirty}
+        used = {self.name_of(one) for one, use in uses.items() if use is not None and use.is_dirty}
         self._dirty |= used if self._care.clean is None else names
         try:
             faults = await self._clean_all(names, self._releasing)
@@ -408,7 +424,7 @@ class HeldDevices(Generic[AnyFound]):
     def _is_to_clean(self, holders: Holders, device_id: str) -> bool:
         use = holders.use_of(self._care.resource_name, device_id)
         is_wanted = self._care.clean is not None or (use is not None and use.is_dirty)
-        return is_wanted and self._name(device_id) in self._dirty
+        return is_wanted and self.name_of(device_id) in self._dirty
 
     async def _follow_faults(self, holders: Holders) -> None:
         """Have the devices listed again when uses cannot be recorded, or can be again."""
@@ -428,10 +444,10 @@ class HeldDevices(Generic[AnyFound]):
             "count": len(freed),
         }
         logger.info("devices were released", extra=extra)
-        names = set(map(self._name, freed))
+        names = set(map(self.name_of, freed))
         self._dirty |= names
         await self._clean_all(
-            {self._name(device_id) for device_id in freed if self._is_to_clean(holders, device_id)}
+            {self.name_of(device_id) for device_id in freed if self._is_to_clean(holders, device_id)}
         )
 
     async def clean(self, found: AnyFound) -> str | None:
@@ -507,10 +523,10 @@ class HeldDevices(Generic[AnyFound]):
     def _use_of(self, name: str) -> Use | None:
         """Return what a container had of a device until its release."""
         if (holders := self._holders) is None:
-            found = (self._claimed_use(one) for one in self._releasing if self._name(one) == name)
+            found = (self._claimed_use(one) for one in self._releasing if self.name_of(one) == name)
             return next(found, None)
         pending = (one.device_id for one in holders.pending(self._care.resource_name))
-        uses = (holders.use_of(self._care.resource_name, one) for one in pending if self._name(one) == name)
+        uses = (holders.use_of(self._care.resource_name, one) for one in pending if self.name_of(one) == name)
         return next(uses, None)
 
     def _is_absent(self, name: str) -> bool:

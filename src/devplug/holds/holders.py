@@ -11,7 +11,7 @@ import logging
 import random
 import time
 from collections import Counter
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec.structs import replace
@@ -356,11 +356,15 @@ class Holders:
         it is asked about the last holders. Raises `AllocationError` if it names one.
         """
         held = [one for one in sorted(device_ids) if self._ledger.is_held(resource_name, one)]
-        if not held or not self.is_known:
-            # A kubelet that never answered: the Allocate is the only evidence there is.
-            self._release(resource_name, held)
-            return
-        pods = await self._answered(resource_name, held)
+        pods: Sequence[PodResources] = ()
+        # A named holder shows that the kubelet answered an earlier process.
+        if self.is_known or any(self._ledger.last_holders(resource_name, one)[0] for one in held):
+            pods = await self._answered(resource_name, held)
+        elif held:
+            # Of a kubelet that never answered, the Allocate is the only evidence there is.
+            with suppress(UnansweredError, TimeoutError):
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    pods = await self._pods_of(resource_name, held)
         for device_id in held:
             self._refuse_held(resource_name, device_id, pods)
         self._release(resource_name, held)

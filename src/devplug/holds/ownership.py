@@ -11,6 +11,7 @@ import asyncio
 import os
 import stat
 from collections import defaultdict
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
@@ -20,6 +21,7 @@ from msgspec.structs import replace
 from devplug.holds.decide import Decision, Found, Hold, Listing, decide
 from devplug.holds.hardware import MEMORY_MAJOR, REPLICA_MARK, Use, number_key, wholes
 from devplug.holds.names import NamesRegister
+from devplug.linux.inotify import shared_watcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -60,6 +62,8 @@ class HeldDevice(Struct, frozen=True):
     """Who has it, for people; empty where that is not known."""
     is_over: bool = False
     """Whether no container has it any more, and it only has to be cleaned."""
+    driver: str = ""
+    """The DRA driver by which a claim has it; empty for a device plugin."""
 
 
 def held_by_pods(held: Iterable[tuple[str, str, Remembered, bool]]) -> Iterator[HeldDevice]:
@@ -80,6 +84,11 @@ def number_at(path: str) -> Key | None:
     if not is_block and (not stat.S_ISCHR(status.st_mode) or number[0] == MEMORY_MAJOR):
         return None
     return number_key(number, is_block=is_block)
+
+
+def _folders_of(path: str) -> tuple[str, str]:
+    """Return the folders of a path, and of what it leads to."""
+    return str(Path(path).parent), str(Path(os.path.realpath(path)).parent)
 
 
 class _Resource(Struct, Generic[AnyFound]):
@@ -126,7 +135,8 @@ class Ownership(Generic[AnyFound]):
     """Which resource offers which hardware; lives as long as its process.
 
     `number_at` returns the key of the device number to which a host path leads now; None if it leads to
-    none, and `hardware_at` the hardware there. `held` yields what is held now, of all resources and by
+    none, and `hardware_at` the hardware there. `driver_of` returns the DRA driver that serves a resource of
+    this process; empty for a device plugin. `held` yields what is held now, of all resources and by
     claims, and `revision` returns a value that changes with it.
     """
 
@@ -138,11 +148,13 @@ class Ownership(Generic[AnyFound]):
         revision: Callable[[], object] = lambda: None,
         boot: str = "",
         hardware_at: Callable[[str], Hardware | None] = lambda _: None,
+        driver_of: Callable[[str], str] = lambda _: "",
     ) -> None:
         self.names = register or NamesRegister()
         self.boot = boot
         self._number_at = number_at
         self._hardware_at = hardware_at
+        self._driver_of = driver_of
         self._held = held
         self._revision = revision
         self._ranks: dict[str, int] = {}
@@ -154,6 +166,10 @@ class Ownership(Generic[AnyFound]):
         """The state of everything that the decision was made of."""
         self._version = 0
         self._is_due = False
+        self._leads: dict[str, Key | None] = {}
+        """To which device number each host path of a container led when the decision was made."""
+        self._has_paths = asyncio.Event()
+        """Set when `_leads` may have other paths, or one may lead elsewhere."""
 
     # ── what resources say ──
 
@@ -209,6 +225,46 @@ class Ownership(Generic[AnyFound]):
     def _refresh_now(self) -> None:
         self._is_due = False
         self.refresh()
+
+    async def follow_paths(self, inside: Callable[[str], str] = str) -> None:
+        """Decide again when a path of a container leads elsewhere, until cancelled.
+
+        `inside` returns where a host path is for this process. A container that restarts opens what the
+        paths of its answer lead to by then (reference of the kubelet, 4.9).
+        """
+        folders_of: dict[str, tuple[str, str]] = {}
+        armed: set[str] = set()
+        has_moved = False
+
+        def look() -> None:
+            nonlocal has_moved
+            has_moved = True
+            self._has_paths.set()
+
+        async with shared_watcher() as watcher:
+            with watcher.subscribe(look) as subscription:
+                while True:
+                    await self._has_paths.wait()
+                    self._has_paths.clear()
+                    for path in folders_of.keys() - self._leads.keys():
+                        del folders_of[path]
+                    for path in self._leads.keys() - folders_of.keys():
+                        folders_of[path] = _folders_of(inside(path))
+                    folders = {folder for pair in folders_of.values() for folder in pair}
+                    if folders != armed:
+                        armed, has_moved = folders, True
+                        subscription.arm([f"{folder}/*" for folder in sorted(folders)])
+                    if has_moved:
+                        has_moved = False
+                        folders_of.clear()  # a link may lead to another folder now
+                        self._has_paths.set()
+                        self._look_at_paths()
+
+    def _look_at_paths(self) -> None:
+        leads = {path: self._number_at(path) for path in self._leads}
+        if leads != self._leads:
+            self._version += 1
+            self.refresh()
 
     def refresh(self) -> None:
         """Decide again, if something has changed."""
@@ -267,6 +323,9 @@ class Ownership(Generic[AnyFound]):
     def note_given(self, resource_name: str, given: Iterable[tuple[AnyFound, Use]]) -> None:
         """Take over holds that were recorded just now: without a new decision, if that changes no offer."""
         holds = [Hold(resource_name, found.name, use, found.keys) for found, use in given]
+        for hold in holds:
+            for path in hold.use.paths if hold.use else ():
+                self._lead(path)
         names = self._resources[resource_name].names if resource_name in self._resources else frozenset()
         is_renamed = not names.issuperset(hold.name for hold in holds)
         if not sum(self._decision.adds(hold) for hold in holds) and not is_renamed:
@@ -299,30 +358,39 @@ class Ownership(Generic[AnyFound]):
         return [one for name in sorted(found, key=self._rank) if (one := found[name]) is not None]
 
     def _holds(self) -> list[Hold]:
-        self.incomplete = {}
+        self.incomplete, self._leads = {}, {}
         return [self._hold(one) for one in self._held()]
 
     def _hold(self, held: HeldDevice) -> Hold:
+        resource = self._resources.get(held.resource_name)
+        if resource is not None and held.driver != self._driver_of(held.resource_name):
+            # Another process serves the resource in another way: no listing of ours has this hold.
+            how = f"driver {held.driver}" if held.driver else "the device plugin"
+            held, resource = replace(held, resource_name=f"{held.resource_name} of {how}"), None
         use = held.use
         if use is None:
             self.incomplete.setdefault(held.resource_name, set()).add(held.device_id)
             name = self._name_of(held)
-            resource = self._resources.get(held.resource_name)
             if resource is not None and name not in resource.names:
                 hardware = self.names.hardware_of(held.resource_name, name)
                 use = None if hardware is None else Use(name, hardware)
             return Hold(held.resource_name, name, use, holder=held.holder, is_over=held.is_over)
-        leads_to = tuple([key for path in use.paths if (key := self._number_at(path))])
+        leads_to = tuple([key for path in use.paths if (key := self._lead(path))])
         if use.boot != self.boot:
             # After a boot the kernel gives the numbers to other devices.
             use = replace(use, numbers=())
         return Hold(held.resource_name, use.name, use, leads_to, held.holder, held.is_over)
 
+    def _lead(self, path: str) -> Key | None:
+        key = self._leads[path] = self._number_at(path)
+        self._has_paths.set()
+        return key
+
     def _name_of(self, held: HeldDevice) -> str:
         """Return the name of a held device that has nothing but its ID: that of a replica has more."""
-        resource = self._resources.get(held.resource_name)
+        resource = self._resources.get(held.resource_name, _Resource())
         name = held.device_id.rpartition(REPLICA_MARK)[0]
-        is_replica = name and resource is not None and any(one.name == name for one in resource.looked)
+        is_replica = name in resource.names or (name and self.names.hardware_of(held.resource_name, name))
         return name if is_replica else held.device_id
 
     def _note_twins(self, listings: Iterable[Listing]) -> None:

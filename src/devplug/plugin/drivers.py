@@ -10,7 +10,6 @@ import logging
 import os
 import platform
 from glob import escape, glob
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -136,11 +135,13 @@ class Drivers:
 
         A claim with admin access only looks at a device, and does not use it.
         """
-        own = (claim for driver in self._drivers.values() for claim in driver.claims())
-        for claim in chain(own, *self.others.contents.values()):
+        claims = [(name, driver.claims()) for name, driver in self._drivers.items()]
+        claims += [(path.parent.name, found) for path, found in self.others.contents.items()]
+        for driver, claim in ((driver, claim) for driver, found in claims for claim in found):
             for one in claim.devices:
                 if not one.has_admin_access:
-                    yield HeldDevice(one.resource_name, one.device_id, one.use, f"ResourceClaim {claim}")
+                    holder = f"ResourceClaim {claim}"
+                    yield HeldDevice(one.resource_name, one.device_id, one.use, holder, driver=driver)
 
     def left_behind(self, own: str) -> dict[str, frozenset[str]]:
         """Return the resources of claims in use that daemons have prepared, by driver.

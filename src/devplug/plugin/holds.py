@@ -113,8 +113,15 @@ class NodeHolds:
         )
         self.boot = boot_id()
         self.ownership: Ownership[ListedDevice] = Ownership(
-            number_at, None, self._held, self._revision, self.boot
+            number_at,
+            None,
+            self._held,
+            self._revision,
+            self.boot,
+            driver_of=lambda name: self._drivers.get(name, ""),
         )
+        self._drivers: dict[str, str] = {}
+        """The DRA driver of each plugin, by resource; empty for a device plugin."""
         self._holdings: dict[str, Holding] = {}
 
     def _held(self) -> Iterator[HeldDevice]:
@@ -124,9 +131,15 @@ class NodeHolds:
     def _revision(self) -> object:
         return self.holders.revision, self._claims_revision()
 
-    def add(self, plugin: DevicePlugin, claimed_ids: Callable[[], frozenset[str]] | None) -> Holding:
-        """Return the holds of one more plugin; `claimed_ids` returns the IDs that claims use, if they do."""
+    def add(
+        self, plugin: DevicePlugin, claimed_ids: Callable[[], frozenset[str]] | None, dra: str
+    ) -> Holding:
+        """Return the holds of one more plugin; `claimed_ids` returns the IDs that claims use, if they do.
+
+        `dra` is the name of its DRA driver; empty for a device plugin.
+        """
         name = plugin.resource_name
+        self._drivers[name] = dra
         if claimed_ids is None:
             was_killed = ResourceLock(self.folder.parent, name).is_left()
             self.holders.own(name, is_waiting=True, was_killed=was_killed)
@@ -145,6 +158,7 @@ class NodeHolds:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.holders.run())
             group.create_task(self._decide())
+            group.create_task(self.ownership.follow_paths())
             group.create_task(audit_holders(self.holders, lambda: self._holdings))
             # What the process before has given out may be free by now.
             await until_present(self._socket)

@@ -209,7 +209,7 @@ class Serving:
         claimed_ids = partial(self.drivers.claimed_ids, dra, name) if dra else None
         holding = None
         if self._holds is not None and held_ids is None:
-            holding = self._holds.add(plugin, claimed_ids)
+            holding = self._holds.add(plugin, claimed_ids, dra)
             on_turn = partial(self._holds.holders.begin, name)
         counters, on_change = self.counters_of(name), self.notifier.notify
         inventory = Inventory(

@@ -1,0 +1,121 @@
+"""What a claim has, no other claim and no pod gets: other drivers, other daemons, other ways of serving."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.daemon.hosts import needs_mknod
+from tests.ownership.claims import DRIVER, dra_node
+from tests.ownership.machine import Stick
+from tests.ownership.node import usb
+from tests.virtualtime import on_virtual_time
+from tests.waiting import until
+
+anyio_backend = on_virtual_time
+pytestmark = needs_mknod
+
+ANY = "example.com/any"
+FIRST, STRANGER = Stick("first", "S"), Stick("stranger", "T")
+plugin, claims = usb(ANY), usb(ANY, serve="dra")
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["stop", "kill"])
+async def test_claim_of_a_former_driver_keeps_its_stick(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch, *, is_killed: bool
+) -> None:
+    """Rules 1 and 2: the driver was renamed while the daemon was down."""
+    async with dra_node(short_dir, monkeypatch) as here:
+        here.machine.plug(FIRST, "1")
+        await here.start(claims)
+        (name,) = here.published()
+        claim = here.allocate("first", name)
+        assert await here.prepare(claim) == ""
+        await (here.kill() if is_killed else here.stop())
+        here.driver = "new.example.com"
+        await here.start(claims)
+        assert here.published() == []
+        here.driver = DRIVER
+        assert await here.unprepare(claim) == ""
+        here.driver = "new.example.com"
+        await until(lambda: here.published() == [name])
+        assert await here.prepare(here.allocate("second", name)) == ""
+
+
+@pytest.mark.parametrize("driver", ["", "new.example.com"], ids=["no driver", "another driver"])
+async def test_claim_keeps_its_stick_when_its_resource_becomes_a_device_plugin(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch, driver: str
+) -> None:
+    """Rules 1 and 2: the file was edited while the daemon was down."""
+    async with dra_node(short_dir, monkeypatch) as here:
+        here.machine.plug(FIRST, "1")
+        await here.start(claims)
+        (name,) = here.published()
+        assert await here.prepare(here.allocate("first", name)) == ""
+        await here.stop()
+        here.driver = driver
+        await here.start(plugin)
+        assert await here.run("q", ANY) is None
+
+
+async def test_claim_does_not_get_the_stick_of_a_pod_in_a_rollout(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule 6: two daemons side by side, of which the new one serves the resource by claims."""
+    async with dra_node(short_dir, monkeypatch) as here:
+        here.machine.plug(FIRST, "1")
+        here.driver = ""
+        await here.start(plugin)
+        async with here.other_daemon(DRIVER, claims):
+            (name,) = here.published()
+            await here.must_run("p", ANY)
+            claim = here.allocate("first", name)
+            assert await here.prepare(claim)
+
+
+async def test_pod_does_not_get_the_stick_of_a_claim_in_a_rollout(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule 6: two daemons side by side, of which the new one is a device plugin."""
+    async with dra_node(short_dir, monkeypatch) as here:
+        here.machine.plug(FIRST, "1")
+        await here.start(claims)
+        (name,) = here.published()
+        async with here.other_daemon("", plugin):
+            here.driver = DRIVER
+            assert await here.prepare(here.allocate("first", name)) == ""
+            assert await here.run("q", ANY) is None
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["edit", "kill"])
+async def test_claims_of_replicas_end_after_an_edit_of_replicas(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch, *, is_killed: bool
+) -> None:
+    """Rule 8: the stick is cleaned after its last use."""
+    async with dra_node(short_dir, monkeypatch) as here:
+        here.machine.plug(FIRST, "1")
+        cleaned = usb(ANY, serve="dra", **here.cleaning())
+        await here.start({**cleaned, "share": {"replicas": 2}})
+        given = [here.allocate(name, name) for name in here.published()]
+        assert [await here.prepare(claim) for claim in given] == ["", ""]
+        await (here.restart(cleaned, is_killed=True) if is_killed else here.edit(cleaned))
+        assert [await here.unprepare(claim) for claim in given] == ["", ""]
+        assert here.cleaned() == ["first"]
+
+
+@pytest.mark.parametrize("is_restarted", [False, True], ids=["edit", "restart"])
+async def test_stick_of_a_pod_stays_healthy_when_its_resource_moves_to_claims(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch, *, is_restarted: bool
+) -> None:
+    """Rule 4."""
+    async with dra_node(short_dir, monkeypatch) as here:
+        here.machine.plug(FIRST, "1")
+        here.machine.plug(STRANGER, "2")
+        await here.start(plugin)
+        await here.must_run("p", ANY)
+        await (here.restart(claims) if is_restarted else here.edit(claims))
+        assert here.health("p") == {"Healthy"}
+        assert here.capacity() == {ANY: 1}
+        here.end("p")
+        await until(lambda: len(here.published()) == 2)
