@@ -453,12 +453,13 @@ class ConfiguredPlugin(DevicePlugin):
         try:
             if self.is_retired:
                 raise UnhealthyDeviceError(REMOVED, *devices)
+            # At the begin of the call: its list changes when the device is released.
+            if former := [one for one in devices if not self.listing.is_listed(one.id)]:
+                raise UnhealthyDeviceError("a container holds it by another number of replicas", *former)
             elsewhere = self.context.ownership.elsewhere(self.resource_name)
             # A reset may have the device appear anew, so its nodes are looked at afterwards.
             await self.held.before_giving(devices)
             names = self._names(devices)
-            if former := [one for one in devices if not self.listing.is_listed(one.id)]:
-                raise UnhealthyDeviceError("a container holds it by another number of replicas", *former)
             sick = self._names(one for one in devices if one.health.state is HealthState.UNHEALTHY)
             found = {
                 name: self._checked(name, is_tolerated=name in sick, was_listed=elsewhere.get(name) == "")
