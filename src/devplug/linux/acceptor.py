@@ -47,7 +47,7 @@ class Acceptor:
         self._retry = None
         self._loop.add_reader(self.listener, self._accept)
 
-    def hurry(self) -> None:
+    def retry_now(self) -> None:
         """Try again now if a try has failed: a descriptor was closed.
 
         Those that wait longest may be gone, and are through at once.

@@ -158,7 +158,7 @@ class _Server:
             await connection.run()
         finally:
             self._open.pop(connection, None)
-            self._acceptor.hurry()
+            self._acceptor.retry_now()
 
 
 def _tune(opened: socket.socket) -> None:
