@@ -265,7 +265,7 @@ GUARDS: Final = (
     Guard("pages-give-their-places-back", "I4", "a client of the pages that has gone leaves room for the next",
           "case odd-monitoring 200", skip("_Server._run", "pop")),
     Guard("pages-heal", "I2", "pages are served again as soon as there are descriptors",
-          "tests/web", never("Acceptor.hurry", "_is_closed")),
+          "tests/web", never("Acceptor.retry_now", "_is_closed")),
     Guard("clock-of-decisions", "I2", "decisions use only the monotonic clock",
           "case clock-steps 30", sets("DaemonContext.clock", "time.time")),
     Guard("other-hardware-same-number", "I1", "a device that took another's number is not allocated in its place",
