@@ -1,4 +1,4 @@
-"""A node whose daemon also is a DRA driver: claims that want its devices, and an API server."""
+"""A node whose daemon is a DRA driver too, with claims and an API server."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class DraNode(Node):
 
 @asynccontextmanager
 async def dra_node(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[DraNode]:
-    """Run a node whose daemon serves claims."""
+    """Run a node with claims; its daemon is yet to be started."""
     monkeypatch.setenv("NODE_NAME", NODE)
     monkeypatch.setenv("KUBECONFIG", str(folder / "kubeconfig"))
     (folder / "cdi").mkdir()

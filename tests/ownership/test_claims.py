@@ -62,7 +62,7 @@ async def test_claim_keeps_its_stick_when_its_resource_becomes_a_device_plugin(
 async def test_claim_does_not_get_the_stick_of_a_pod_in_a_rollout(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rule 6: two daemons side by side, of which the new one serves the resource by claims."""
+    """Rule 6: the old daemon serves the resource as a device plugin, the new daemon by claims."""
     async with dra_node(short_dir, monkeypatch) as here:
         here.machine.plug(FIRST, "1")
         here.driver = ""
@@ -77,7 +77,7 @@ async def test_claim_does_not_get_the_stick_of_a_pod_in_a_rollout(
 async def test_pod_does_not_get_the_stick_of_a_claim_in_a_rollout(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rule 6: two daemons side by side, of which the new one is a device plugin."""
+    """Rule 6: the old daemon serves the resource by claims, the new daemon as a device plugin."""
     async with dra_node(short_dir, monkeypatch) as here:
         here.machine.plug(FIRST, "1")
         await here.start(claims)

@@ -154,7 +154,7 @@ class DeviceList:
         self.known: dict[str, KnownDevice] = {}
         """By name: devices that are present, and those that were."""
         self.has_former = False
-        """Whether held IDs are listed of another number of replicas than that of now."""
+        """Whether the list has held IDs of a former number of replicas."""
         self.revision = 0
         """Grows with each change of `known`, other than that of the object."""
 
@@ -247,10 +247,10 @@ class DeviceList:
         return made is None or any(one.id == device_id for one in made.devices)
 
     def _listed_ids(self, name: str, held: Collection[str]) -> list[str]:
-        """Return the IDs under which a device is listed, of which some are held.
+        """Return the IDs under which a device is listed; `held` are its held IDs.
 
-        While IDs of another number of replicas are held they take the places of others, so that the device
-        counts as often as the file says. A device that is held as a whole has no replicas.
+        Held IDs of a former number of replicas take the places of others, so that the device counts as often
+        as the file says. A device that is held as a whole has no replicas.
         """
         ids = self.ids_of(name)
         former = [one for one in held if one not in ids]

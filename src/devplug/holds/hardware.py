@@ -30,7 +30,7 @@ def number_key(number: tuple[int, int], *, is_block: bool) -> Key:
 
 
 def wholes(text: str) -> Iterator[str]:
-    """Yield a place or a serial number, and those of everything that it may be a part of."""
+    """Yield a place or a serial number, and each shorter one that may be its whole device's."""
     yield text
     yield from (text[:at] for at, letter in enumerate(text) if letter == ".")
 

@@ -173,7 +173,7 @@ class UsbSource(Struct):
         health = Health.from_fault(_fault(device))
         plugged = self.host.plugged(device.path)
         by_place = f"{usb_device.ids}@{port_of(device)[0]}"
-        # Without a serial number its make tells what moved, as long as no other one of the make was seen.
+        # Without a serial number the make identifies it, as long as no other device of the make was seen.
         identity = Hardware(by_place, usb_device.self_said or f"{usb_device.ids}:", is_whole=True)
         return HostDevice(
             "",
