@@ -263,7 +263,7 @@ def test_every_example_and_every_kind_of_discovery_is_tried() -> None:
     assert {*(KINDS[one] for one in tried), "static"} == set(Discover.alternatives)
 
 
-SMOKE: Final = ("cameras-camera", "everyone-tun", "gpus-cdi-gpu", "serial-serial", "sriov-dpdk-vf")
+SMOKE: Final = ("cameras-camera", "everyone-tun", "gpus-cdi-gpu", "sriov-dpdk-vf")
 """The cases of `make test`: nodes that come and go, shared ones, CDI names, NUMA nodes and variables."""
 
 

@@ -131,7 +131,13 @@ async def verdicts_on(
 
 
 @pytest.mark.parametrize(
-    "file", [pytest.param(file, marks=needs_standin if file == "gpu.py" else ()) for file in FILES]
+    "file",
+    [
+        pytest.param(
+            file, marks={"gpu.py": needs_standin, "fpga_tutorial.py": pytest.mark.nightly}.get(file, ())
+        )
+        for file in FILES
+    ],
 )
 async def test_an_example_fails_no_check(
     file: str, verdicts_on: Mapping[str, Awaitable[Sequence[Verdict]]]

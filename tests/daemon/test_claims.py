@@ -470,8 +470,15 @@ resources:
 
 
 @needs_mknod
-@pytest.mark.parametrize("serve", ["", "serve: dra,"], ids=["a device plugin", "claims"])
-@pytest.mark.parametrize("is_restarted", [False, True], ids=["edit", "restart"])
+@pytest.mark.parametrize(
+    ("serve", "is_restarted"),
+    [
+        pytest.param("", True, id="a device plugin, restart"),
+        pytest.param("", False, id="a device plugin, edit", marks=pytest.mark.nightly),
+        pytest.param("serve: dra,", False, id="claims, edit"),
+        pytest.param("serve: dra,", True, id="claims, restart", marks=pytest.mark.nightly),
+    ],
+)
 async def test_no_resource_offers_what_a_claim_uses(
     stage: Stage, short_dir: Path, serve: str, *, is_restarted: bool
 ) -> None:

@@ -106,7 +106,7 @@ async def test_a_wait_that_an_api_server_asks_for_is_bounded(short_dir: Path) ->
         assert now() < 2 * MINUTES
 
 
-@pytest.mark.parametrize("ends", ["at once", "with 410"])
+@pytest.mark.parametrize("ends", [pytest.param("at once", marks=pytest.mark.nightly), "with 410"])
 async def test_watches_that_end_at_once_are_not_begun_again_and_again(short_dir: Path, ends: str) -> None:
     """A proxy may cut each one, and an API server that compacts says so within a watch that was accepted."""
     gone = (

@@ -12,15 +12,19 @@ A container starts again only while its paths lead to no other stick.
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from hashlib import sha256
+from pathlib import Path
 from typing import TypeVar
 
 from devplug.kubelet_dir import CHECKPOINT_NAME
 from tests.ownership.machine import Stick
-from tests.ownership.node import Described, Node, path, usb
-from tests.virtualtime import passes
+from tests.ownership.node import Described, Node, node, path, usb
+from tests.virtualtime import passes, play
 
 Step = tuple[str, int, int]
 """What happens, and two numbers that choose with what."""
@@ -357,3 +361,26 @@ VERBS: Mapping[str, int] = {
     "quiet": 2,
 }
 """What can happen, and how often it is drawn."""
+
+
+MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else "/tmp"
+"""The folder of nodes: the kubelet syncs its checkpoint all the time, which costs nothing in memory."""
+
+
+async def pass_through(folder: Path, history: Sequence[Step], *, is_cleaning: bool, is_alone: bool) -> None:
+    """Play a history, and have each step and its end judged."""
+    async with node(folder) as here:
+        played = History(here)
+        async with played.begun(is_cleaning=is_cleaning, is_alone=is_alone):
+            for step in history:
+                await played.take(step)
+            await played.end_well()
+
+
+def play_history(history: Sequence[Step], *, is_cleaning: bool = True, is_alone: bool = True) -> None:
+    """Play a history on a node of its own, in no time."""
+    folder = Path(tempfile.mkdtemp(prefix="dp-", dir=MEMORY))
+    try:
+        play(pass_through(folder, history, is_cleaning=is_cleaning, is_alone=is_alone))
+    finally:
+        shutil.rmtree(folder)

@@ -29,7 +29,7 @@ SUBJECTS: Final = (
     "clock_steps",
     # Devices, and who gets them.
     "device_health",
-    "hotplug",
+    "holds",
     "node_swaps",
     "path_attacks",
     "event_storms",

@@ -236,6 +236,11 @@ class HeldDevices(Generic[AnyFound]):
         """
         return Health.from_fault(self._faults.get(name) or self._record_fault())
 
+    @property
+    def is_any_unhealthy(self) -> bool:
+        """Whether `health_of` is unhealthy for any device."""
+        return bool(self._faults or self._record_fault())
+
     def _record_fault(self) -> str | None:
         if self._holders is None or self._care.clean is None:
             return None

@@ -289,7 +289,7 @@ class Ownership(Generic[AnyFound]):
         return frozenset(
             one.name
             for one in unfound
-            if one.use is not None and (one.use.hardware or one.use.paths) and not self._leads_to_it(one)
+            if one.use is not None and (one.use.hardware or one.use.numbers) and not self._leads_to_it(one)
         )
 
     def elsewhere(self, resource_name: str) -> dict[str, str]:
