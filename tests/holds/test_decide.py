@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.holds.decide import Found, Hold, Listing, decide
+from devplug.holds.decide import Findings, Found, Hold, Listing, decide
 from devplug.holds.hardware import Hardware, Use
 
 A = Hardware("0403:6001@1", "0403:6001:A", is_whole=True)
@@ -23,7 +23,7 @@ def use(name: str, hardware: Hardware | None, *numbers: str, is_shared: bool = F
 def reasons(
     *listings: Listing, holds: tuple[Hold, ...] = (), twins: tuple[str, ...] = ()
 ) -> dict[str, dict[str, str]]:
-    decision = decide(listings, holds, twins)
+    decision = decide(Findings(listings), holds, twins)
     return {
         resource: {name: one.reason for name, one in withheld.items()}
         for resource, withheld in decision.withheld.items()
@@ -54,12 +54,12 @@ def test_a_hold_of_a_resource_that_is_gone_counts() -> None:
 
 
 def test_a_renamed_device_keeps_the_name_under_which_it_is_held() -> None:
-    decision = decide([Listing("p", [Found("new", A)])], [Hold("p", "old", use("old", A))])
+    decision = decide(Findings([Listing("p", [Found("new", A)])]), [Hold("p", "old", use("old", A))])
     assert (decision.names, decision.withheld) == ({"p": {"new": "old"}}, {})
 
 
 def test_other_hardware_with_a_held_name_has_its_place_in_its_name() -> None:
-    decision = decide([Listing("p", [Found("x", B)])], [Hold("p", "x", use("x", A))])
+    decision = decide(Findings([Listing("p", [Found("x", B)])]), [Hold("p", "x", use("x", A))])
     assert decision.names == {"p": {"x": f"x@{B.place}"}}
     assert decision.withheld == {}
 
@@ -72,13 +72,15 @@ def test_default_id_of_a_hold_without_hardware_is_known_in_another_resource(name
 
 
 def test_moved_hardware_with_a_serial_number_keeps_its_hold() -> None:
-    decision = decide([Listing("p", [Found("new", A_AT_2)])], [Hold("p", "old", use("old", A))])
+    decision = decide(Findings([Listing("p", [Found("new", A_AT_2)])]), [Hold("p", "old", use("old", A))])
     assert decision.names == {"p": {"new": "old"}}
 
 
 def test_a_twin_at_another_place_is_other_hardware() -> None:
     twins = (A.serial,)
-    decision = decide([Listing("p", [Found("new", A_AT_2)])], [Hold("p", "old", use("old", A))], twins)
+    decision = decide(
+        Findings([Listing("p", [Found("new", A_AT_2)])]), [Hold("p", "old", use("old", A))], twins
+    )
     assert (decision.names, decision.withheld) == ({}, {})
 
 
@@ -148,7 +150,7 @@ def test_each_piece_of_hardware_has_one_offer_or_one_holder(
     once = {(resource, name): piece for piece, (resource, name, _) in holds.items()}
     holds = {piece: hold for piece, hold in holds.items() if once[hold[:2]] == piece}
     decision = decide(
-        listings,
+        Findings(listings),
         [
             Hold(resource, name, use(name, PIECES[piece], f"n{piece}", is_shared=is_shared))
             for piece, (resource, name, is_shared) in holds.items()

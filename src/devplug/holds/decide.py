@@ -61,6 +61,11 @@ class Hold(Struct, frozen=True):
     is_over: bool = False
     """Whether no container has it any more, and it only has to be cleaned."""
 
+    @property
+    def keys(self) -> set[Key]:
+        """The device numbers that the container got, and to which its paths lead now."""
+        return {*(self.use.numbers if self.use else ()), *self.leads_to}
+
     def __str__(self) -> str:
         """Return the form that stands in reasons."""
         return f"{self.resource_name} {self.name}" + (f" by {self.holder}" if self.holder else "")
@@ -88,8 +93,6 @@ class Decision(Struct, frozen=True):
     """By resource and by the source's name of the device."""
     holds_of: dict[Key, list[tuple[Hold, bool]]] = field(default_factory=dict)
     """By key: the holds that share it, and whether each of them may share the hardware."""
-    finders: Mapping[Key, frozenset[str]] = field(default_factory=dict)
-    """By key: the resources that find it."""
     elsewhere: frozenset[tuple[str, str]] = frozenset()
     """Resource and name of the holds whose hardware only other resources find."""
     unfound: tuple[Hold, ...] = ()
@@ -111,13 +114,11 @@ class Decision(Struct, frozen=True):
         elsewhere = {name for resource, name in self.elsewhere if resource == resource_name}
         return self.names_of(resource_name), self.withheld_of(resource_name), elsewhere
 
-    def adds(self, hold: Hold) -> bool:
-        """Add a hold of a device that its own resource offers; return whether others find the hardware."""
-        use = hold.use
-        keys = {*(use.numbers if use else ()), *hold.leads_to}
-        for key in keys:
-            self.holds_of.setdefault(key, []).append((hold, use is not None and use.is_shared))
-        return any(self.finders.get(key, frozenset()) - {hold.resource_name} for key in keys)
+    def add(self, hold: Hold) -> None:
+        """Add a hold that changes nothing else, as `Findings.is_found_elsewhere` tells."""
+        may_share = hold.use is not None and hold.use.is_shared
+        for key in hold.keys:
+            self.holds_of.setdefault(key, []).append((hold, may_share))
 
     def is_in_use(self, resource_name: str, name: str, keys: Iterable[Key]) -> bool:
         """Whether a container has the hardware with these keys in another way than by this name."""
@@ -145,32 +146,61 @@ class Decision(Struct, frozen=True):
 # ── the decision ──
 
 
-def decide(listings: Iterable[Listing], holds: Sequence[Hold], twins: Collection[str] = ()) -> Decision:
-    """Decide what each resource offers; `listings` are in the order of the configuration.
+class Findings:
+    """What all resources have found, with indexes: a decision about a few holds reads a few devices.
+
+    `listings` are in the order of the configuration.
+    """
+
+    def __init__(self, listings: Iterable[Listing] = ()) -> None:
+        self.listings = tuple(listings)
+        self.keys_of = {one.resource_name: _own_keys(one) for one in self.listings}
+        """By resource and name: the keys of a device that no other device of the resource has."""
+        self.named = {one.resource_name: {found.name: found for found in one.found} for one in self.listings}
+        """By resource and name."""
+        self.with_key: dict[Key, list[tuple[str, str]]] = {}
+        """By key: resource and name of the devices with it."""
+        self.with_mark: dict[str, list[tuple[str, Found]]] = {}
+        """By mark of the hardware, or by key where that is not known: the devices with their resources."""
+        for name, devices in self.keys_of.items():
+            for device, keys in devices.items():
+                for key in keys:
+                    self.with_key.setdefault(key, []).append((name, device))
+        for listing in self.listings:
+            for found in listing.found:
+                for mark in marks(found.hardware) if found.hardware else found.keys:
+                    self.with_mark.setdefault(mark, []).append((listing.resource_name, found))
+        self.contested = frozenset(one for found in self.with_key.values() if len(found) > 1 for one in found)
+        """Resource and name of the devices that several resources find."""
+
+    def is_found_elsewhere(self, hold: Hold) -> bool:
+        """Whether another resource than the hold's finds hardware with a key of the hold."""
+        return any(name != hold.resource_name for key in hold.keys for name, _ in self.with_key.get(key, ()))
+
+
+def decide(findings: Findings, holds: Sequence[Hold], twins: Collection[str] = ()) -> Decision:
+    """Decide what each resource offers.
 
     `twins` are the serial numbers that several present devices had in this boot.
     """
-    listings = list(listings)
-    keys_of = {listing.resource_name: _own_keys(listing) for listing in listings}
-    matches = _matches(listings, holds, twins)
+    matches = [_matches(findings, hold, twins) for hold in holds]
     holds_of: dict[Key, list[tuple[Hold, bool]]] = {}
     for hold, found in zip(holds, matches, strict=True):
         may_share = hold.use is not None and hold.use.is_shared
-        keys = {*(hold.use.numbers if hold.use else ()), *hold.leads_to}
-        keys.update(key for name, one in found for key in keys_of[name][one.name])
-        for key in keys:
+        own_keys = (key for name, one in found for key in findings.keys_of[name][one.name])
+        for key in hold.keys.union(own_keys):
             holds_of.setdefault(key, []).append((hold, may_share))
-    names, displaced = _held_names(listings, holds, matches)
-    decision = Decision(names, {}, holds_of, _finders(keys_of))
+    names, displaced = _held_names(findings, holds, matches)
+    decision = Decision(names, {}, holds_of)
     held = {(hold.resource_name, hold.name): hold.is_over for hold in holds}
-    withheld = _withheld(listings, keys_of, decision, displaced, held)
+    withheld = _withheld(findings, decision, displaced, held)
     elsewhere = frozenset(
         (hold.resource_name, hold.name)
         for hold, found in zip(holds, matches, strict=True)
         if found and all(name != hold.resource_name for name, _ in found)
     )
     unfound = tuple(hold for hold, found in zip(holds, matches, strict=True) if not found)
-    return Decision(names, withheld, holds_of, decision.finders, elsewhere, unfound)
+    return Decision(names, withheld, holds_of, elsewhere, unfound)
 
 
 def _own_keys(listing: Listing) -> dict[str, tuple[Key, ...]]:
@@ -179,57 +209,33 @@ def _own_keys(listing: Listing) -> dict[str, tuple[Key, ...]]:
     return {one.name: tuple(key for key in one.keys if counted[key] == 1) for one in listing.found}
 
 
-def _finders(keys_of: Mapping[str, Mapping[str, tuple[Key, ...]]]) -> dict[Key, frozenset[str]]:
-    found: dict[Key, frozenset[str]] = {}
-    for name, devices in keys_of.items():
-        mine = frozenset((name,))
-        for keys in devices.values():
-            for key in keys:
-                found[key] = found[key] | mine if key in found else mine
-    return found
+def _matches(findings: Findings, hold: Hold, twins: Collection[str]) -> list[tuple[str, Found]]:
+    """Return the present devices that are the hardware of a hold, with their resources.
 
-
-def _matches(
-    listings: Sequence[Listing], holds: Sequence[Hold], twins: Collection[str]
-) -> list[list[tuple[str, Found]]]:
-    """Return for each hold the present devices that are its hardware, with their resources.
-
-    Where the hardware of a hold, or of a device, is not known, the name tells within the resource, or a
+    Where the hardware of the hold, or of a device, is not known, the name tells within the resource, or a
     device number to which the hold's path still leads.
     """
-    if not holds:
-        return []
-    served = {listing.resource_name for listing in listings}
-    by_name = {(one.resource_name, found.name): found for one in listings for found in one.found}
-    index: dict[str, list[tuple[str, Found]]] = {}
-    for listing in listings:
-        for found in listing.found:
-            for mark in marks(found.hardware) if found.hardware else found.keys:
-                index.setdefault(mark, []).append((listing.resource_name, found))
-    matches = []
-    for hold in holds:
-        hardware = hold.use.hardware if hold.use else None
-        same = {
-            (name, one.name): one
-            for mark in marks(hardware)
-            for name, one in index.get(mark, ())
-            if hardware is not None and one.hardware is not None and hardware.is_same(one.hardware, twins)
-        }
-        named = by_name.get((hold.resource_name, hold.name))
-        if named is not None and (hardware is None or named.hardware is None):
-            same[hold.resource_name, hold.name] = named
-        if hold.use is None and named is None and hold.resource_name in served:
-            # An older version has recorded the ID alone, which an edit has changed since.
-            same.update(((name, one.name), one) for name, one in _usually_called(hold.name, listings))
-        still = set(hold.leads_to).intersection(hold.use.numbers if hold.use else ())
-        same.update(
-            ((name, one.name), one)
-            for key in still
-            for name, one in index.get(key, ())
-            if name == hold.resource_name
-        )
-        matches.append([(name, found) for (name, _), found in same.items()])
-    return matches
+    resource_name, hardware = hold.resource_name, hold.use.hardware if hold.use else None
+    same = {
+        (name, one.name): one
+        for mark in marks(hardware)
+        for name, one in findings.with_mark.get(mark, ())
+        if hardware is not None and one.hardware is not None and hardware.is_same(one.hardware, twins)
+    }
+    named = findings.named.get(resource_name, {}).get(hold.name)
+    if named is not None and (hardware is None or named.hardware is None):
+        same[resource_name, hold.name] = named
+    if hold.use is None and named is None and resource_name in findings.named:
+        # An older version has recorded the ID alone, which an edit has changed since.
+        same.update(((name, one.name), one) for name, one in _usually_called(hold.name, findings.listings))
+    still = set(hold.leads_to).intersection(hold.use.numbers if hold.use else ())
+    same.update(
+        ((name, one.name), one)
+        for key in still
+        for name, one in findings.with_mark.get(key, ())
+        if name == resource_name
+    )
+    return [(name, found) for (name, _), found in same.items()]
 
 
 def _usually_called(name: str, listings: Iterable[Listing]) -> Iterator[tuple[str, Found]]:
@@ -242,7 +248,7 @@ def _usually_called(name: str, listings: Iterable[Listing]) -> Iterator[tuple[st
 
 
 def _held_names(
-    listings: Sequence[Listing], holds: Sequence[Hold], matches: Sequence[Sequence[tuple[str, Found]]]
+    findings: Findings, holds: Sequence[Hold], matches: Sequence[Sequence[tuple[str, Found]]]
 ) -> tuple[dict[str, dict[str, str]], dict[str, dict[str, Hold]]]:
     """Return the names of devices that their sources call otherwise, and devices that can have no name.
 
@@ -252,63 +258,58 @@ def _held_names(
     """
     names: dict[str, dict[str, str]] = {}
     displaced: dict[str, dict[str, Hold]] = {}
-    owners: dict[str, dict[str, tuple[Hold, str, bool]]] = {}
+    owners: dict[tuple[str, str], tuple[Hold, str, bool]] = {}
     for hold, found in zip(holds, matches, strict=True):
         own = sorted({one.name for name, one in found if name == hold.resource_name})
         here = hold.name if hold.name in own else own[0] if own else ""
-        owners.setdefault(hold.resource_name, {}).setdefault(
-            hold.name, (hold, here, bool(here) or not (found or hold.leads_to))
-        )
+        owner = hold, here, bool(here) or not (found or hold.leads_to)
+        owners.setdefault((hold.resource_name, hold.name), owner)
         if here and here != hold.name:
             names.setdefault(hold.resource_name, {}).setdefault(here, hold.name)
-    for listing in listings:
-        held = owners.get(listing.resource_name, {})
-        renamed = names.get(listing.resource_name, {})
-        for one in listing.found if held else ():
-            if one.name not in held or one.name in renamed:
-                continue
-            hold, here, is_settled = held[one.name]
-            if here == one.name:
-                continue
-            if is_settled and one.hardware is not None:
-                alias = stable_id(f"{one.name}@{one.hardware.place}")
-                names.setdefault(listing.resource_name, {})[one.name] = alias
-            else:
-                displaced.setdefault(listing.resource_name, {})[one.name] = hold
+    for (resource_name, name), (hold, here, is_settled) in owners.items():
+        one = findings.named.get(resource_name, {}).get(name)
+        if one is None or here == name or name in names.get(resource_name, {}):
+            continue
+        if is_settled and one.hardware is not None:
+            alias = stable_id(f"{name}@{one.hardware.place}")
+            names.setdefault(resource_name, {})[name] = alias
+        else:
+            displaced.setdefault(resource_name, {})[name] = hold
     return names, displaced
 
 
 def _withheld(
-    listings: Sequence[Listing],
-    keys_of: Mapping[str, Mapping[str, tuple[Key, ...]]],
+    findings: Findings,
     decision: Decision,
     displaced: Mapping[str, Mapping[str, Hold]],
     held: Mapping[tuple[str, str], bool],
 ) -> dict[str, dict[str, Withheld]]:
+    doubtful: dict[str, set[str]] = {name: set(devices) for name, devices in displaced.items()}
+    on_held_keys = (one for key in decision.holds_of for one in findings.with_key.get(key, ()))
+    for name, device in (*findings.contested, *on_held_keys):
+        doubtful.setdefault(name, set()).add(device)
     owners: dict[Key, tuple[str, bool]] = {}
     withheld: dict[str, dict[str, Withheld]] = {}
-    for listing in listings:
+    for listing in findings.listings:
         name, is_shared = listing.resource_name, listing.is_shared
-        renamed, gone = decision.names_of(name), displaced.get(name, {})
+        renamed, keys_of = decision.names_of(name), findings.keys_of[name]
         mine = {
-            found.name: Withheld(f"its ID is held for other hardware, as {hold}", name)
-            for found in listing.found
-            if (hold := gone.get(found.name))
+            device: Withheld(f"its ID is held for other hardware, as {hold}", name)
+            for device, hold in displaced.get(name, {}).items()
         }
-        for one in listing.found:
-            keys, called = keys_of[name][one.name], renamed.get(one.name, one.name)
+        for device in sorted(doubtful.get(name, ())):
+            called = renamed.get(device, device)
             # What only has to be cleaned stays with its resource, but a container may open it by its number.
             is_own, is_over = (name, called) in held, held.get((name, called), False)
-            if one.name in mine or (is_own and not is_over):
+            if device in mine or (is_own and not is_over):
                 continue
-            if hold := decision.conflict(name, (called,), keys, is_shared=is_shared):
-                mine[one.name] = Withheld(f"held as {hold}", hold.resource_name, called if is_own else "")
-            elif not is_own and (owner := _owner(keys, owners, is_shared=is_shared)):
-                mine[one.name] = Withheld(f"belongs to {owner}", owner)
-        for one in listing.found:
-            if one.name not in mine:
-                for key in keys_of[name][one.name]:
-                    owners.setdefault(key, (name, listing.is_shared))
+            if hold := decision.conflict(name, (called,), keys_of[device], is_shared=is_shared):
+                mine[device] = Withheld(f"held as {hold}", hold.resource_name, called if is_own else "")
+            elif not is_own and (owner := _owner(keys_of[device], owners, is_shared=is_shared)):
+                mine[device] = Withheld(f"belongs to {owner}", owner)
+        for device in doubtful.get(name, set()) - mine.keys():
+            for key in keys_of[device]:
+                owners.setdefault(key, (name, is_shared))
         if mine:
             withheld[name] = mine
     return withheld

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from devplug.holds.decide import Decision, Found, Hold, Listing, decide
+from devplug.holds.decide import Decision, Findings, Found, Hold, Listing, decide
 from devplug.holds.hardware import MEMORY_MAJOR, REPLICA_MARK, Use, number_key, wholes
 from devplug.holds.names import NamesRegister
 from devplug.linux.inotify import shared_watcher
@@ -161,6 +161,9 @@ class Ownership(Generic[AnyFound]):
         self._resources: dict[str, _Resource[AnyFound]] = {}
         self.incomplete: dict[str, set[str]] = {}
         """By resource: the held IDs of which an older version has recorded nothing else."""
+        self._findings = Findings()
+        self._found_at: int | None = None
+        """The version of what `_findings` was made of."""
         self._decision = Decision()
         self._decided_at: object = None
         """The state of everything that the decision was made of."""
@@ -205,7 +208,7 @@ class Ownership(Generic[AnyFound]):
     ) -> Outcome[AnyFound]:
         """Return what `look` would return, and change nothing: for an edit that is not in effect."""
         mine = _listing(resource_name, looked, is_shared=is_shared)
-        decision = decide(self._listings({resource_name: mine}), self._holds(), self.names.twins)
+        decision = decide(Findings(self._listings({resource_name: mine})), self._holds(), self.names.twins)
         return _outcome(decision, resource_name, looked)
 
     def leave(self, resource_name: str) -> None:
@@ -326,12 +329,12 @@ class Ownership(Generic[AnyFound]):
         for hold in holds:
             for path in hold.use.paths if hold.use else ():
                 self._lead(path)
+            self._decision.add(hold)
         names = self._resources[resource_name].names if resource_name in self._resources else frozenset()
-        is_renamed = not names.issuperset(hold.name for hold in holds)
-        if not sum(self._decision.adds(hold) for hold in holds) and not is_renamed:
-            self._decided_at = self._state()
-        else:
+        if any(hold.name not in names or self._findings.is_found_elsewhere(hold) for hold in holds):
             self.refresh_soon()
+        else:
+            self._decided_at = self._state()
 
     def _state(self) -> object:
         return self._version, self._revision()
@@ -340,9 +343,10 @@ class Ownership(Generic[AnyFound]):
         """Return the decision on what is known now, and wake the resources for which it changes something."""
         state = self._state()
         if state != self._decided_at:
-            listings = self._listings()
-            self._note_twins(listings)
-            before, self._decision = self._decision, decide(listings, self._holds(), self.names.twins)
+            if self._found_at != self._version:
+                self._found_at, self._findings = self._version, Findings(self._listings())
+                self._note_twins(self._findings.listings)
+            before, self._decision = self._decision, decide(self._findings, self._holds(), self.names.twins)
             self._decided_at = state
             for name in sorted(self._resources, key=self._rank):
                 if name != caller and self._decision.differs(before, name):

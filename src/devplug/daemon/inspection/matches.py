@@ -10,7 +10,7 @@ from devplug.daemon.container_response import share_of, with_room_for_replicas
 from devplug.daemon.device_list import DeviceList, ScanResult
 from devplug.devices import HealthState
 from devplug.errors import PluginError, UnhealthyDeviceError
-from devplug.holds.decide import Found, Listing, decide
+from devplug.holds.decide import Findings, Found, Listing, decide
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -131,7 +131,7 @@ def _refused(
         )
         for index in sorted(named)
     ]
-    decision = decide(listings, ())
+    decision = decide(Findings(listings), ())
     return {
         index: {
             name: resources[int(one.owner)].name for name, one in decision.withheld_of(str(index)).items()
