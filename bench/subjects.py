@@ -22,7 +22,8 @@ from devplug.conformance.program import Program
 from devplug.conformance.scripted_kubelet import scripted_kubelet
 from devplug.conformance.times import FULL
 from devplug.errors import PluginError
-from devplug.linux.processes import filled, spawn, stat_fields, with_default_dir
+from devplug.kubelet_dir import KUBELET_PLUGIN_DIR
+from devplug.linux.processes import filled, spawn, stat_fields, with_folders
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -249,7 +250,7 @@ async def started(subject: Subject) -> AsyncIterator[Plugin]:
         (root / "config.yaml").write_text(filled(subject.file, places))
         command = [filled(word, places) for word in subject.command]
         if subject.default_dir:
-            command = with_default_dir(command, folder)
+            command = with_folders(command, {KUBELET_PLUGIN_DIR: folder})
         async with scripted_kubelet(folder, FULL.dial_seconds) as kubelet:
             await kubelet.start()
             async with running(command, root / "output") as process:

@@ -6,6 +6,7 @@ from typing import Final
 
 __all__ = [
     "CDI_DIR",
+    "CDI_DIRS",
     "CDI_DIR_VARIABLE",
     "CHECKPOINT_NAME",
     "DRA_HEALTH_NAME",
@@ -50,6 +51,9 @@ DRA_HEALTH_NAME: Final = "dra_health_state"
 CDI_DIR: Final = "/var/run/cdi"
 """Where container runtimes look for generated CDI specs (pkg/cdi/spec-dirs.go); it is in memory, and empty
 after a boot."""
+
+CDI_DIRS: Final = ("/etc/cdi", CDI_DIR)
+"""All folders in which container runtimes look for CDI specs by default (pkg/cdi/spec-dirs.go)."""
 
 CDI_DIR_VARIABLE: Final = "DEVPLUG_CDI_DIR"
 """Names another such folder, for `devplug run` and for a plugin in code."""

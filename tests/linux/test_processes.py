@@ -24,7 +24,6 @@ from devplug.linux.processes import (
     spawn,
     stat_fields,
     wants_default_dir,
-    with_default_dir,
     with_folders,
 )
 
@@ -61,7 +60,7 @@ def test_root_without_the_right_to_mount_does_without() -> None:
 @pytest.mark.skipif(not MAY_MOUNT, reason="needs the right to mount")
 def test_a_plugin_can_find_our_folder_at_the_compiled_in_path_alone(tmp_path: Path) -> None:
     (tmp_path / "mark-of-this-test").touch()
-    command = with_default_dir(["ls", KUBELET_PLUGIN_DIR], tmp_path)
+    command = with_folders(["ls", KUBELET_PLUGIN_DIR], {KUBELET_PLUGIN_DIR: tmp_path})
     assert "mark-of-this-test" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert not Path(KUBELET_PLUGIN_DIR, "mark-of-this-test").exists()
 

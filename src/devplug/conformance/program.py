@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 from devplug.conformance.figures import Figures, Scheduling
 from devplug.errors import PluginError
-from devplug.kubelet_dir import KUBELET_PLUGIN_DIR, KUBELET_ROOT, KUBELET_ROOT_VARIABLE, POD_RESOURCES_NAME
+from devplug.kubelet_dir import (
+    CDI_DIRS,
+    KUBELET_PLUGIN_DIR,
+    KUBELET_ROOT,
+    KUBELET_ROOT_VARIABLE,
+    POD_RESOURCES_NAME,
+)
 from devplug.linux.notifier import within
 from devplug.linux.processes import (
     SIGKILL,
@@ -30,10 +36,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["CDI_DIRS", "Program", "Subject", "scheduling_of"]
-
-CDI_DIRS: Final = ("/etc/cdi", "/var/run/cdi")
-"""Where container runtimes look for CDI spec files by default (`cdi_spec_dirs`)."""
+__all__ = ["Program", "Subject", "scheduling_of"]
 
 _KILLED_SECONDS: Final = 5.0
 

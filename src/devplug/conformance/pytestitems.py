@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, ClassVar, cast
 import pytest
 
 from devplug.conformance.checks import all_checks
-from devplug.conformance.program import CDI_DIRS, Subject
+from devplug.conformance.program import Subject
 from devplug.conformance.reports import finding
 from devplug.conformance.runner import JOBS, judge
 from devplug.conformance.times import FULL, QUICK
 from devplug.conformance.verdicts import Outcome, Verdict, chosen
+from devplug.kubelet_dir import CDI_DIRS
 from devplug.linux.processes import wants_default_dir
 
 if TYPE_CHECKING:

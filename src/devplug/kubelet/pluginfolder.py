@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 from devplug.errors import KubeletError, RegistrationError
 from devplug.kubelet.gotext import go_quoted
-from devplug.kubelet_dir import CHECKPOINT_NAME, KUBELET_SOCKET
+from devplug.kubelet_dir import CHECKPOINT_NAME, KUBELET_ROOT, KUBELET_SOCKET
 from devplug.wire.sockets import UNIX_SOCKETS
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from devplug.wire.sockets import Sockets
 
-__all__ = ["DAMAGED_NAME", "PluginFolder", "dialled_path", "replace_file"]
+__all__ = ["DAMAGED_NAME", "PluginFolder", "dialled_path", "endpoint_path", "replace_file"]
 
 logger = logging.getLogger(__name__)
 
@@ -133,6 +133,15 @@ def replace_file(path: Path, content: bytes) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def endpoint_path(endpoint: str, root: Path) -> Path:
+    """Return where a kubelet whose folder is `root` finds the service socket that a plugin names.
+
+    A plugin that has this folder mounted at `KUBELET_ROOT` names a path there.
+    """
+    named = Path(endpoint)
+    return root / named.relative_to(KUBELET_ROOT) if Path(KUBELET_ROOT) in named.parents else named
 
 
 def dialled_path(path: Path) -> Path:

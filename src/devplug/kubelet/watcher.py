@@ -11,13 +11,13 @@ import logging
 import os
 import stat
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
 from devplug.errors import RegistrationError, RemoteError
 from devplug.kubelet.changes import ChangeKind
-from devplug.kubelet.pluginfolder import dialled_path
+from devplug.kubelet.pluginfolder import dialled_path, endpoint_path
 from devplug.kubelet.reconciler import StateOfWorld, WatchedPlugin
 from devplug.linux.inotify import EventKind, shared_watcher
 from devplug.wire.pluginregistration import GET_INFO, NOTIFY_REGISTRATION_STATUS
@@ -65,6 +65,8 @@ class RegistrationRecord:
     """Number of attempts to register, each with a dial of its own."""
     info: PluginInfo | None = None
     """The last answer of GetInfo."""
+    endpoint: Path = field(default_factory=Path)
+    """The service socket, where the kubelet finds it; known from the first GetInfo on."""
     info_seconds: float | None = None
     """Duration of the first GetInfo that was answered."""
     failure: str = ""
@@ -346,7 +348,7 @@ class PluginWatcher:
         Raises `RegistrationError` with the text that the plugin is told, or the real kubelet logs.
         """
         info = await self._info(path, peer, record)
-        endpoint = info.endpoint or path
+        endpoint = str(record.endpoint)
         handler = self._handlers.get(info.type)
         if handler is None:
             text = f"no handler registered for plugin type: {info.type} at socket {_shown(path)}"
@@ -398,6 +400,7 @@ class PluginWatcher:
             raise _failure(
                 f"failed to get plugin info using RPC GetInfo at socket {_shown(path)}, err: {error}",
             ) from error
+        record.endpoint = endpoint_path(record.info.endpoint or path, Path(self._folder.path).parent)
         if record.info_seconds is None:
             record.info_seconds = self._settings.clock() - begun
         return record.info

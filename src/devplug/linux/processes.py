@@ -11,11 +11,12 @@ import os
 import re
 import shlex
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from devplug.errors import PluginError, one_line
-from devplug.kubelet_dir import KUBELET_PLUGIN_DIR
+from devplug.kubelet_dir import CDI_DIRS, KUBELET_ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,6 +30,7 @@ __all__ = [
     "end_of",
     "filled",
     "last_line",
+    "node_folders",
     "process_rows",
     "program_environment",
     "signal_group",
@@ -36,7 +38,6 @@ __all__ = [
     "spawn",
     "stat_fields",
     "wants_default_dir",
-    "with_default_dir",
     "with_folders",
 ]
 
@@ -52,9 +53,6 @@ while [ -n "$1" ]; do mkdir -p "$2" && mount --bind "$1" "$2" || exit; shift 2; 
 """
 """Takes pairs of a folder and a path, an empty word, and the command."""
 
-_MOUNT_CAPABILITY: Final = 1 << 21
-"""CAP_SYS_ADMIN, as a bit of CapEff (capabilities(7))."""
-
 
 # ── words ──
 
@@ -67,7 +65,7 @@ def filled(text: str, places: Mapping[str, str]) -> str:
 
 
 def wants_default_dir(command: Iterable[str], environment: Mapping[str, str] | None = None) -> bool:
-    """Whether a plugin must find its folder at `KUBELET_PLUGIN_DIR`, and can: see `with_default_dir`.
+    """Whether a plugin must find its folder at the path compiled into it, and can: see `with_folders`.
 
     It must if neither its command nor its environment has `{dir}`, so that it gets no other path.
     """
@@ -76,37 +74,41 @@ def wants_default_dir(command: Iterable[str], environment: Mapping[str, str] | N
     return bool(words) and not has_placeholder and can_mount()
 
 
-def with_default_dir(command: Sequence[str], folder: Path) -> list[str]:
-    """Return what runs `command` with `folder` in place of the compiled-in one: see `with_folders`."""
-    return with_folders(command, {KUBELET_PLUGIN_DIR: folder})
+def node_folders(root: Path, cdi: Path) -> dict[str, Path]:
+    """Return the folders that stand for a node's own, by the paths that drivers have compiled in."""
+    return {KUBELET_ROOT: root, **dict.fromkeys(CDI_DIRS, cdi)}
 
 
 def with_folders(command: Sequence[str], folders: Mapping[str, Path]) -> list[str]:
     """Return what runs `command` with each folder mounted at its path, in the order given, for it alone.
 
-    Needs root, and util-linux; an empty folder is made for a path that does not exist yet. Raises
-    `PluginError` for a program that does not exist, which `unshare` would report less plainly.
+    Needs what `can_mount` says, unless there are none; an empty folder is made for a path that does not exist
+    yet. Raises `PluginError` for a program that cannot be run, which `unshare` would report less plainly.
     """
     from shutil import which
 
+    if not folders:
+        return list(command)
     if which(command[0]) is None:
-        raise cannot_run(command, OSError(errno.ENOENT, os.strerror(errno.ENOENT)))
+        code = errno.EACCES if "/" in command[0] and Path(command[0]).is_file() else errno.ENOENT
+        raise cannot_run(command, OSError(code, os.strerror(code)))
     pairs = [word for path, folder in folders.items() for word in (str(folder), path)]
     alone = ["unshare", "--mount", "--propagation", "private", "sh", "-c", _MOUNTING, "sh"]
     return [*alone, *pairs, "", *command]
 
 
+@cache
 def can_mount() -> bool:
-    """Whether we may make mounts: root in a container without privileges may not."""
-    from shutil import which
+    """Whether this process may make mounts: root in a container may not, or not with every profile."""
+    import subprocess
 
-    if os.geteuid() != 0 or which("unshare") is None:
+    if os.geteuid() != 0:
         return False
-    with suppress(OSError, ValueError):
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("CapEff:"):
-                return bool(int(line.split()[1], 16) & _MOUNT_CAPABILITY)
-    return True
+    tried = ["unshare", "--mount", "--propagation", "private", "mount", "--bind", "/", "/"]
+    try:
+        return subprocess.run(tried, capture_output=True, check=False).returncode == 0  # noqa: S603
+    except OSError:
+        return False
 
 
 # ── starting ──

@@ -9,7 +9,9 @@ import asyncio
 import logging
 import os
 import secrets
+import shutil
 from contextlib import ExitStack, aclosing, asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -17,11 +19,13 @@ from typing import TYPE_CHECKING, Final
 from devplug.errors import KubeletError
 from devplug.k8s.account import KUBECONFIG_VARIABLE
 from devplug.k8s.objects import Object, entries, part, text
+from devplug.k8s.podaccount import PodAccess
 from devplug.k8s.times import stamp
 from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.settings import KubeletSettings
 from devplug.kubelet.topology import NodeHardware, NumaNode
 from devplug.linux.inotify import until_absent
+from devplug.linux.processes import can_mount
 from devplug.linux.supervision import kept_running
 from devplug.sandbox.api.watchlog import ChangeType
 from devplug.sandbox.authorization.rbac import make_default_roles
@@ -39,13 +43,14 @@ from devplug.sandbox.nodes.agent import AgentSettings, NodeAgent
 from devplug.sandbox.nodes.containerruntime import ProcessRuntime
 from devplug.sandbox.nodes.noderegistration import facts_of_this_machine
 from devplug.sandbox.nodes.podclaims import NodeClaims
+from devplug.sandbox.nodes.staticpods import is_static
 from devplug.sandbox.registry import NODES, PODS, SERVICE_ACCOUNTS, Registry
 from devplug.sandbox.sandboxdir import SandboxDir, SandboxRecord
-from devplug.sandbox.server.listener import ApiServer, Tls
+from devplug.sandbox.server.listener import ApiServer, ServingError, Tls
 from devplug.sandbox.statefile import opened
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
     from typing import Self
 
@@ -77,6 +82,7 @@ class Sandbox:
         self._agents: dict[str, NodeAgent] = {}
         self._down = asyncio.Event()
         self._is_up = False
+        self._token = secrets.token_hex(16)
 
     @property
     def kubeconfig(self) -> Path:
@@ -176,13 +182,16 @@ class Sandbox:
             self.settings.images,
             self.place.logs,
             self._container_ended,
-            lambda pod: self._account_of(pod, server),
+            lambda pod: self._access_of(pod, server, for_pods),
         )
-        server = self._server(runtime)
+        server = self._server(runtime, self.settings.port, self._tls())
+        for_pods = self._server_for_pods(runtime, server)
+        servers = [server] if for_pods in (None, server) else [server, for_pods]
         async with asyncio.TaskGroup() as keeping:
             kept = [keeping.create_task(state.run(self.registry))] if state else []
             try:
-                server.listen()
+                for one in servers:
+                    one.listen()
                 async with asyncio.TaskGroup() as tasks:
                     running = [
                         tasks.create_task(
@@ -191,7 +200,8 @@ class Sandbox:
                         )
                         for part in (*self._controllers(), *self._make_nodes(runtime))
                     ]
-                    running += [tasks.create_task(runtime.run()), tasks.create_task(server.run())]
+                    running += [tasks.create_task(one.run()) for one in servers]
+                    running.append(tasks.create_task(runtime.run()))
                     running.append(tasks.create_task(self._forget_pods(runtime)))
                     running.append(tasks.create_task(self._end_with_folder()))
                     try:
@@ -203,7 +213,8 @@ class Sandbox:
                         for task in running:
                             task.cancel()
             finally:
-                server.close()
+                for one in servers:
+                    one.close()
                 for task in kept:
                     task.cancel()
 
@@ -271,12 +282,29 @@ class Sandbox:
             ),
         )
 
-    def _server(self, runtime: ProcessRuntime) -> ApiServer:
+    def _tls(self) -> Tls | None:
         settings = self.settings
-        tls = None
-        if settings.certificate is not None and settings.key is not None:
-            tls = Tls(settings.certificate, settings.key)
-        self._token = secrets.token_hex(16)
+        if settings.certificate is None or settings.key is None:
+            return None
+        return Tls(settings.certificate, settings.key)
+
+    def _server_for_pods(self, runtime: ProcessRuntime, server: ApiServer) -> ApiServer | None:
+        """Return the server that the programs of pods find as in a cluster, by https; None if they cannot."""
+        if server.has_tls:
+            return server
+        if not self.settings.images or not can_mount():
+            return None
+        try:
+            tls = Tls.made_in(self.place.accounts)
+        except ServingError as error:
+            logger.warning(
+                "the programs of pods have no in-cluster configuration", extra={"reason": str(error)}
+            )
+            return None
+        return self._server(runtime, 0, tls)
+
+    def _server(self, runtime: ProcessRuntime, port: int, tls: Tls | None) -> ApiServer:
+        settings = self.settings
         return ApiServer(
             self.registry,
             logs=runtime.logs.read,
@@ -284,7 +312,7 @@ class Sandbox:
             control=Control(self).handle,
             token=self._token,
             rbac=settings.rbac,
-            port=settings.port,
+            port=port,
             tls=tls,
         )
 
@@ -308,23 +336,32 @@ class Sandbox:
                 if not missing:
                     return
 
-    def _account_of(self, pod: Object, server: ApiServer) -> Mapping[str, str]:
-        """Return the variable by which the programs of a pod are their service account, if it is asked for.
+    def _access_of(self, pod: Object, server: ApiServer, for_pods: ApiServer | None) -> PodAccess:
+        """Return how the programs of a pod find the API server: as its service account, in both usual ways.
 
-        A pod that wants no token, or whose account does not, has none (spec.automountServiceAccountToken).
+        A pod that wants no token, or whose account does not, has none (spec.automountServiceAccountToken),
+        and neither has a static pod.
         """
-        if not self.settings.rbac:
-            return {}
+        namespace, uid = text(pod, "metadata", "namespace"), text(pod, "metadata", "uid")
+        folder = self.place.accounts / uid
+        self.place.accounts.mkdir(exist_ok=True)
+        token, kubeconfig = "", ""
+        if self._has_token(pod):
+            token = signed(pod_user(pod), self._token, self.registry.now + _TOKEN_LIFE)
+            file = self.place.accounts / f"{uid}.kubeconfig"
+            self.place.write_private(file, (for_pods or server).kubeconfig_of(token))
+            kubeconfig = str(file)
+        access = PodAccess.of(for_pods.account_of(token, namespace) if for_pods else None, folder)
+        return replace(access, variables={**access.variables, KUBECONFIG_VARIABLE: kubeconfig})
+
+    def _has_token(self, pod: Object) -> bool:
+        """Whether the API server mounts a token into a pod (admission/serviceaccount/admission.go)."""
+        if is_static(pod):
+            return False
         namespace, name = text(pod, "metadata", "namespace"), text(pod, "spec", "serviceAccountName")
         account = self.registry.find(SERVICE_ACCOUNTS, namespace, name or "default")
         wishes = (part(one, "automountServiceAccountToken") for one in (part(pod, "spec"), account))
-        if next((wish for wish in wishes if wish is not None), True) is False:
-            return {KUBECONFIG_VARIABLE: ""}
-        token = signed(pod_user(pod), self._token, self.registry.now + _TOKEN_LIFE)
-        file = self.place.accounts / f"{text(pod, 'metadata', 'uid')}.kubeconfig"
-        self.place.accounts.mkdir(exist_ok=True)
-        self.place.write_private(file, server.kubeconfig_of(token))
-        return {KUBECONFIG_VARIABLE: str(file)}
+        return next((wish for wish in wishes if wish is not None), True) is not False
 
     async def _forget_pods(self, runtime: ProcessRuntime) -> None:
         """Throw away the logs and accounts of pods that are gone."""
@@ -335,6 +372,7 @@ class Sandbox:
                     try:
                         runtime.logs.forget(uid)
                         (self.place.accounts / f"{uid}.kubeconfig").unlink(missing_ok=True)
+                        shutil.rmtree(self.place.accounts / uid, ignore_errors=True)
                     except OSError as error:
                         facts = {"pod": uid, "reason": str(error)}
                         logger.warning("the files of a pod could not be removed", extra=facts)

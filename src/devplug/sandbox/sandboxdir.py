@@ -14,16 +14,17 @@ import stat
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from devplug.errors import DevplugError, quoted
 from devplug.k8s.objects import entries, part, text, whole
 from devplug.kubelet_dir import REGISTRY_NAME
+from devplug.linux.processes import node_folders
 from devplug.linux.trust import UntrustedError, check_trusted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 __all__ = [
     "SANDBOX_DIR_VARIABLE",
@@ -46,6 +47,7 @@ _LONGEST_SOCKET_NAME: Final = "devplug-0123456789ab-4194304-cacao.sock"
 _PLUGGED_LIMIT_BYTES: Final = 63
 """The longest name of a device that can be plugged in: it may become a device ID."""
 
+_ROOT: Final = PurePosixPath("/")
 _PRIVATE: Final = 0o700
 _CLAIM_TRIES: Final = 5
 _CLAIM_PAUSE_SECONDS: Final = 0.02
@@ -102,6 +104,26 @@ class NodeDir:
     def manifests(self) -> Path:
         """Where the kubelet finds static pods: `/etc/kubernetes/manifests` on a real node."""
         return self.folder / "manifests"
+
+    def mounts(self, paths: Iterable[str]) -> dict[str, Path]:
+        """Return what a container finds at the paths of the node that it mounts, as far as it is here.
+
+        Of a path above one of our folders that is our folder; for a path below, a folder is made. For a file,
+        such as a socket, the folder around it is meant.
+        """
+        found = {}
+        for path in (path for path in map(PurePosixPath, paths) if ".." not in path.parts):
+            for known, folder in node_folders(self.folder, self.cdi).items():
+                place = PurePosixPath(known)
+                if place.is_relative_to(path) and path != _ROOT:
+                    found[known] = folder
+                elif path.is_relative_to(place):
+                    inside = path.relative_to(place)
+                    if (folder / inside).exists() and not (folder / inside).is_dir():
+                        inside = inside.parent
+                    (folder / inside).mkdir(parents=True, exist_ok=True)
+                    found[str(place / inside)] = folder / inside
+        return dict(sorted(found.items()))
 
     def make(self) -> None:
         """Make the folders."""

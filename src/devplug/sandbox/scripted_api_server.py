@@ -27,10 +27,10 @@ from devplug.sandbox.server.listener import ApiServer
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 
+    from devplug.k8s.podaccount import PodAccount
     from devplug.sandbox.api.options import LogOptions
     from devplug.sandbox.server.app import Application, Receive, Scope, Send
     from devplug.sandbox.server.listener import Tls
-    from devplug.sandbox.server.podaccount import PodAccount
 
 __all__ = ["AnsweredRequest", "ScriptedApiServer", "scripted_api_server"]
 

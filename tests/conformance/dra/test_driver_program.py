@@ -10,14 +10,13 @@ import pytest
 
 from devplug.conformance.dra.checks import all_driver_checks
 from devplug.conformance.dra.driver_program import DriverPlace, DriverSubject, program_of
-from devplug.conformance.dra.scripted_kubelet import Registration
 from devplug.conformance.dra.testbed import DriverRun
 from devplug.conformance.runner import judge_run
 from devplug.conformance.verdicts import Outcome
+from devplug.kubelet.pluginfolder import endpoint_path
 from devplug.linux.processes import can_mount
 from devplug.sandbox.scripted_api_server import scripted_api_server
 from devplug.sandbox.server.listener import Tls
-from devplug.wire.values import PluginInfo
 from tests.conformance.dra.trials import TIMES
 
 WRITES = (
@@ -58,11 +57,7 @@ async def test_compiled_in_folders_are_the_judges_own(tmp_path: Path) -> None:
     ],
 )
 def test_an_endpoint_below_the_compiled_in_folder_is_found(told: str, found: str) -> None:
-    info = PluginInfo("DRAPlugin", "a", told, ("v1.DRAPlugin",))
-    one = Registration(
-        Path("/judge/kubelet/plugins_registry/a.sock"), 0.0, info=info, root=Path("/judge/kubelet")
-    )
-    assert one.endpoint == Path(found)
+    assert endpoint_path(told, Path("/judge/kubelet")) == Path(found)
 
 
 async def test_a_driver_that_ends_at_once_is_quoted_once() -> None:

@@ -46,7 +46,7 @@ class Bed:
 
     async def start(self, one: Any | None = None, restart_count: int = 0) -> Any:
         one = one or pod()
-        await self.runtime.start(order(one, self.folder / "plugins", restart_count))
+        await self.runtime.start(order(one, self.folder / "device-plugins", restart_count))
         return one
 
     async def log(self, one: Any, **options: Any) -> str:
@@ -71,7 +71,7 @@ async def running(folder: Path, command: str | Sequence[str]) -> AsyncIterator[B
     words = shlex.split(command) if isinstance(command, str) else command
     ends: asyncio.Queue[Ended] = asyncio.Queue()
     runtime = ProcessRuntime({"one": words}, folder / "logs", ends.put_nowait)
-    (folder / "plugins").mkdir(exist_ok=True)
+    (folder / "device-plugins").mkdir(exist_ok=True)
     async with asyncio.TaskGroup() as tasks:
         task = tasks.create_task(runtime.run())
         try:

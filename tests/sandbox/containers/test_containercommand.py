@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from devplug.sandbox.nodes.containercommand import (
     expanded,
     field_value,
+    host_paths,
     image_of,
     mapped,
-    mounts_default_dir,
     variables_of,
     words_of,
 )
@@ -152,23 +152,17 @@ def test_the_command_stands_in_for_the_image_and_for_its_own_command() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "holds"),
-    [
-        ("/var/lib/kubelet/device-plugins", True),
-        ("/var/lib/kubelet/device-plugins/", True),
-        ("/var/lib/kubelet", True),
-        ("/var/lib/kubelet/device", False),
-        ("/var/lib/kubelet/pod-resources", False),
-        ("/", False),
-        ("", False),
-    ],
+    ("mounted", "paths"),
+    [([], []), (["plugins"], ["/a"]), (["x"], []), (["x", "dev", "plugins", "missing"], ["/a", "/dev"])],
 )
-def test_a_plugin_is_known_by_the_folder_that_its_pod_mounts(path: str, holds: bool) -> None:
-    one = pod(volumeMounts=[{"name": "plugins", "mountPath": "/plugins"}])
-    one["spec"]["volumes"] = [{"name": "plugins", "hostPath": {"path": path}}, {"name": "x", "emptyDir": {}}]
-    container = one["spec"]["containers"][0]
-    assert mounts_default_dir(one, container) is holds
-    assert not mounts_default_dir(one, {**container, "volumeMounts": []})
+def test_a_container_has_the_paths_of_the_node_that_it_mounts(mounted: list[str], paths: list[str]) -> None:
+    one = pod(volumeMounts=[{"name": name, "mountPath": f"/{name}"} for name in mounted])
+    one["spec"]["volumes"] = [
+        {"name": "plugins", "hostPath": {"path": "/a"}},
+        {"name": "dev", "hostPath": {"path": "/dev"}},
+        {"name": "x", "emptyDir": {}},
+    ]
+    assert host_paths(one, one["spec"]["containers"][0]) == paths
 
 
 def test_an_image_is_found_in_containers_of_every_sort() -> None:

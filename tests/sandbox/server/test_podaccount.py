@@ -32,8 +32,8 @@ def folder(server: ScriptedApiServer, tmp_path: Path, monkeypatch: pytest.Monkey
     assert server.account is not None
     mounted = tmp_path / "serviceaccount"
     server.account.write(mounted)
-    for name, value in server.account.variables.items():
-        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", server.account.host)
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(server.account.port))
     return mounted
 
 

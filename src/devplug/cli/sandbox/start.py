@@ -20,16 +20,18 @@ import click
 from devplug.cli.exits import FAILED, OK
 from devplug.errors import quoted
 from devplug.k8s.account import KUBECONFIG_VARIABLE
+from devplug.k8s.podaccount import PodAccess
 from devplug.kubelet_dir import CDI_DIR_VARIABLE
 from devplug.linux.inotify import until_absent
 from devplug.linux.processes import (
     end_of,
     filled,
+    node_folders,
     program_environment,
     signal_group,
     spawn,
     wants_default_dir,
-    with_default_dir,
+    with_folders,
 )
 from devplug.logs import show_logs
 from devplug.sandbox.nodes.reaper import Reaper
@@ -152,8 +154,9 @@ async def _start(
     places = {"{dir}": str(plugin_dir), "{dev}": str(place.devices), "{node}": node}
     words = [filled(word, places) for word in command]
     if wants_default_dir(command):
-        words = with_default_dir(words, plugin_dir)
+        words = with_folders(words, node_folders(place.node(node).folder, place.node(node).cdi))
     variables = {
+        **PodAccess().variables,
         CDI_DIR_VARIABLE: str(place.node(node).cdi),
         "DEVPLUG_KUBELET_ROOT": str(place.node(node).folder),
         "DEVPLUG_SANDBOX_DEV": str(place.devices),

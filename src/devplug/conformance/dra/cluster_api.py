@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractAsyncContextManager
-    from pathlib import Path
 
     from devplug.k8s.objects import Object
+    from devplug.k8s.podaccount import PodAccount
 
-__all__ = ["AnsweredRequest", "ClusterApi", "MountedAccount", "OpenClusterApi"]
+__all__ = ["AnsweredRequest", "ClusterApi", "OpenClusterApi"]
 
 
 class AnsweredRequest(Protocol):
@@ -38,17 +38,6 @@ class AnsweredRequest(Protocol):
         """The monotonic time."""
 
 
-class MountedAccount(Protocol):
-    """The service account of the driver's pod, for drivers that read only the in-cluster configuration."""
-
-    @property
-    def variables(self) -> Mapping[str, str]:
-        """The environment variables of the pod's containers."""
-
-    def write(self, folder: Path) -> None:
-        """Write the files that a pod has mounted."""
-
-
 class ClusterApi(Protocol):
     """An API server with the namespace `default` and one node; its kinds are of resource.k8s.io/v1."""
 
@@ -62,7 +51,7 @@ class ClusterApi(Protocol):
     """The text of a kubeconfig for it."""
 
     @property
-    def account(self) -> MountedAccount | None:
+    def account(self) -> PodAccount | None:
         """The driver's service account; None for a server without TLS."""
 
     @property

@@ -6,19 +6,18 @@ import os
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from devplug.conformance.dra.cdi_rules import defined_names, is_spec_file, read_by_runtimes
-from devplug.conformance.program import CDI_DIRS, Program
-from devplug.k8s.account import ACCOUNT_FOLDER
+from devplug.conformance.program import Program
+from devplug.k8s.podaccount import PodAccess
 from devplug.linux.inotify import EventKind, FileEvent, shared_watcher
-from devplug.linux.processes import can_mount, filled, with_folders
+from devplug.linux.processes import can_mount, filled, node_folders, with_folders
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 __all__ = [
-    "KUBELET_ROOT",
     "CdiFolder",
     "DriverPlace",
     "DriverSubject",
@@ -27,10 +26,6 @@ __all__ = [
     "program_of",
     "watched_cdi_folder",
 ]
-
-
-KUBELET_ROOT: Final = Path("/var/lib/kubelet")
-"""The kubelet's folder on most nodes, which many drivers have compiled in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +59,8 @@ class DriverPlace:
     node_name: str
     pod_uid: str
     output_file: Path
-    account: Path | None = None
-    """The files of the pod's service account; None where drivers get only a kubeconfig."""
-    account_variables: Mapping[str, str] = field(default_factory=dict)
-    """The variables of the in-cluster configuration."""
+    access: PodAccess = field(default_factory=PodAccess)
+    """The in-cluster configuration of the driver's pod; without it, drivers have only the kubeconfig."""
 
     @property
     def registry(self) -> Path:
@@ -120,10 +113,9 @@ def program_of(subject: DriverSubject) -> Launch:
     async def launch(place: DriverPlace) -> Program:
         """Start it; as root with the judge's folders at the paths that nodes have, for the driver alone."""
         places = place.placeholders
-        account = place.account if can_mount() else None
         environment = {
             **os.environ,
-            **(place.account_variables if account is not None else {}),
+            **place.access.variables,
             "PYTHONUNBUFFERED": "1",
             "NODE_NAME": place.node_name,
             "KUBECONFIG": str(place.kubeconfig),
@@ -137,11 +129,7 @@ def program_of(subject: DriverSubject) -> Launch:
         }
         command = [filled(word, places) for word in subject.command]
         if can_mount():
-            cdi = dict.fromkeys(CDI_DIRS, place.cdi)
-            folders = {str(KUBELET_ROOT): place.root, **cdi}
-            if account is not None:
-                folders[str(ACCOUNT_FOLDER)] = account
-            command = with_folders(command, folders)
+            command = with_folders(command, {**node_folders(place.root, place.cdi), **place.access.folders})
         return await Program.spawned(command, environment, place.output_file)
 
     return launch

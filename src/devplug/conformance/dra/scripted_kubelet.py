@@ -11,10 +11,8 @@ import asyncio
 import time
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from devplug.conformance.dra.driver_program import KUBELET_ROOT
 from devplug.conformance.scripted_kubelet import ScriptedTasks
 from devplug.errors import RegistrationError, RemoteError
 from devplug.kubelet.changes import Changes
@@ -26,6 +24,7 @@ from devplug.wire.sockets import connected
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
+    from pathlib import Path
 
     from devplug.wire.deviceplugin import Method
     from devplug.wire.dra import DeviceHealthReport
@@ -51,18 +50,10 @@ _HEALTH_AGAIN_SECONDS: Final = 5.0
 class Registration(RegistrationRecord):
     """One registration socket of a driver, with what the kubelet learnt over it."""
 
-    root: Path = KUBELET_ROOT
-    """The folder that the driver may know as `KUBELET_ROOT`."""
     first_dial_error: str = ""
     """Why the service socket did not accept a connection soon after the first GetInfo."""
     reports: list[Sequence[DeviceHealthReport]] = field(default_factory=list)
     health_error: str = ""
-
-    @property
-    def endpoint(self) -> Path:
-        """The service socket, where the judge finds it."""
-        told = Path(self.info.endpoint if self.info else "")
-        return self.root / told.relative_to(KUBELET_ROOT) if KUBELET_ROOT in told.parents else told
 
     @property
     def version(self) -> str:
@@ -151,7 +142,7 @@ class ScriptedDraKubelet(ScriptedTasks):
     # ── the watcher's handler ──
 
     def _record(self, path: Path, found_at: float) -> Registration:
-        one = Registration(path, found_at, root=self.folder.parent)
+        one = Registration(path, found_at)
         self.registrations.append(one)
         return one
 
@@ -205,8 +196,8 @@ class ScriptedDraKubelet(ScriptedTasks):
 
 
 def _identity(one: Registration) -> tuple[str, str]:
-    """Return what the watcher knows a driver by; an empty endpoint is the registration socket."""
-    return (one.info.name, one.info.endpoint or str(one.path)) if one.info else ("", "")
+    """Return what the watcher knows a driver by."""
+    return (one.info.name, str(one.endpoint)) if one.info else ("", "")
 
 
 @asynccontextmanager

@@ -21,6 +21,7 @@ from devplug.conformance.testbed import StartError, run_command
 from devplug.conformance.verdicts import FailedError, SkippedError
 from devplug.errors import RemoteError
 from devplug.k8s.objects import Object, text
+from devplug.k8s.podaccount import PodAccess
 from devplug.wire.dra import PREPARE, UNPREPARE, ClaimName
 
 if TYPE_CHECKING:
@@ -75,8 +76,7 @@ class DriverBed:
             NODE,
             pod_uid,
             self.root / f"output-{len(self.programs) + 1}",
-            self.root / "serviceaccount" if self.api.account else None,
-            self.api.account.variables if self.api.account else {},
+            PodAccess.of(self.api.account, self.root / "serviceaccount"),
         )
 
     async def run(self, command: Sequence[str]) -> None:
@@ -87,8 +87,6 @@ class DriverBed:
         """Start the driver, by default as the container of the same pod."""
         place = self._place(pod_uid or self.pod_uid)
         place.kubeconfig.write_text(self.api.kubeconfig)
-        if self.api.account is not None and place.account is not None:
-            self.api.account.write(place.account)
         program = await self.test_run.launch(place)
         self.programs.append(program)
 

@@ -9,13 +9,12 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from devplug.k8s.objects import Object, entries, fields, part, text
-from devplug.kubelet_dir import KUBELET_PLUGIN_DIR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 
-__all__ = ["expanded", "field_value", "image_of", "mapped", "mounts_default_dir", "variables_of", "words_of"]
+__all__ = ["expanded", "field_value", "host_paths", "image_of", "mapped", "variables_of", "words_of"]
 
 _DEFAULT_REGISTRY: Final = "docker.io"
 _DEFAULT_FOLDER: Final = "library"
@@ -141,19 +140,13 @@ def words_of(command: Sequence[str], container: Object, variables: Mapping[str, 
     return list(words())
 
 
-def mounts_default_dir(pod: Object, container: Object) -> bool:
-    """Whether a container has the node's plugin folder, by itself or with the folders around it."""
+def host_paths(pod: Object, container: Object) -> list[str]:
+    """Return the paths of the node that a container mounts."""
     volumes = {
-        text(volume, "name")
-        for volume in entries(pod, "spec", "volumes")
-        if _holds_default_dir(text(volume, "hostPath", "path"))
+        text(volume, "name"): text(volume, "hostPath", "path") for volume in entries(pod, "spec", "volumes")
     }
-    return any(text(mount, "name") in volumes for mount in entries(container, "volumeMounts"))
-
-
-def _holds_default_dir(path: str) -> bool:
-    folder = path.rstrip("/")
-    return bool(folder) and f"{KUBELET_PLUGIN_DIR}/".startswith(f"{folder}/")
+    mounted = (volumes.get(text(mount, "name"), "") for mount in entries(container, "volumeMounts"))
+    return sorted({path for path in mounted if path})
 
 
 def _texts(owner: Object, key: str) -> Iterator[str]:

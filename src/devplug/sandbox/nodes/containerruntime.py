@@ -17,22 +17,23 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from devplug.errors import KubeletError, PluginError
 from devplug.k8s.objects import Object, text
+from devplug.k8s.podaccount import PodAccess
 from devplug.kubelet_dir import CDI_DIR_VARIABLE
 from devplug.linux.notifier import within
 from devplug.linux.processes import (
     SIGKILL,
     SIGTERM,
+    can_mount,
     filled,
     program_environment,
     signal_group,
     spawn,
-    wants_default_dir,
-    with_default_dir,
+    with_folders,
 )
 from devplug.sandbox.nodes.containercommand import (
     expanded,
+    host_paths,
     mapped,
-    mounts_default_dir,
     variables_of,
     words_of,
 )
@@ -147,6 +148,8 @@ class _Run:
     printed: _Printed
     transport: asyncio.BaseTransport
     environment: Mapping[str, str]
+    folders: Mapping[str, Path]
+    """The folders that it has mounted, by path."""
     kills_at: float = 0.0
     """When all that is left is killed, in the loop's time; not later than the program's own end at first."""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
@@ -165,15 +168,15 @@ class ProcessRuntime:
         images: Mapping[str, Sequence[str]],
         folder: Path,
         on_ended: Callable[[Ended], None],
-        environment: Callable[[Object], Mapping[str, str]] = lambda _: {},
+        access_of: Callable[[Object], PodAccess] = lambda _: PodAccess(),
     ) -> None:
         """Run the commands of `images`, by name; `folder` is for logs.
 
-        `environment` returns the variables that the programs of a pod get besides those of its spec.
+        `access_of` returns how the programs of a pod find the API server.
         """
         self._images = dict(images)
         self._on_ended = on_ended
-        self._environment = environment
+        self._access_of = access_of
         self._runs: dict[tuple[str, str], _Run] = {}
         self._is_running = asyncio.Event()
         self._ending = asyncio.Event()
@@ -210,8 +213,10 @@ class ProcessRuntime:
         reader, writer = os.pipe()
         transport = await _reading(reader, printed)
         try:
-            environment = self._environment_of(order)
-            child = await self._spawn(order, writer, environment)
+            access = self._access_of(order.pod)
+            environment = self._environment_of(order, access.variables)
+            folders = {**_host_folders(order), **access.folders}
+            child = await self._spawn(order, writer, environment, folders)
             if self._ending.is_set():
                 signal_group(child.pid, SIGKILL)
                 raise _coming_down()
@@ -224,7 +229,7 @@ class ProcessRuntime:
         finally:
             os.close(writer)
         run = self._runs[pod_uid, container] = _Run(
-            pod_uid, container, child, printed, transport, environment
+            pod_uid, container, child, printed, transport, environment, folders
         )
         self._warden.watch(self._groups())
         self._tasks.create_task(self._attend(run))
@@ -252,7 +257,7 @@ class ProcessRuntime:
         run = self._runs.get((pod_uid, container))
         if run is None:
             raise KubeletError(f"container {container} does not run")
-        words = [expanded(word, run.environment) for word in command]
+        words = with_folders([expanded(word, run.environment) for word in command], run.folders)
         child = await spawn(words, asyncio.subprocess.PIPE, run.environment)
         try:
             assert child.stdout is not None
@@ -264,17 +269,18 @@ class ProcessRuntime:
 
     # ── inside ──
 
-    def _environment_of(self, order: StartOrder) -> dict[str, str]:
+    @staticmethod
+    def _environment_of(order: StartOrder, variables: Mapping[str, str]) -> dict[str, str]:
         own = variables_of(order.container, order.pod, order.node_name, order.config.envs)
         if order.address and own.get(LISTEN_VARIABLE, "").startswith(":"):
             # In a network of its own a pod has all its addresses; here all nodes share this machine's.
             own[LISTEN_VARIABLE] = order.address + own[LISTEN_VARIABLE]
-        node = NodeDir(order.plugin_dir.parent)
+        node = _node_of(order)
         # The folders come last: what a manifest says of them is a path in a container, and there is none.
         return program_environment(
             order.plugin_dir,
             {
-                **self._environment(order.pod),
+                **variables,
                 "NODE_NAME": order.node_name,
                 **own,
                 "DEVPLUG_PLUGIN_DIR": str(order.plugin_dir),
@@ -284,20 +290,28 @@ class ProcessRuntime:
         )
 
     async def _spawn(
-        self, order: StartOrder, output: int, environment: Mapping[str, str]
+        self,
+        order: StartOrder,
+        output: int,
+        environment: Mapping[str, str],
+        folders: Mapping[str, Path],
     ) -> asyncio.subprocess.Process:
         image = text(order.container, "image")
         command = mapped(image, self._images)
         if command is None:
             raise PluginError(f"no command stands for the image {image}: give one with --image")
-        places = {"{dir}": str(order.plugin_dir), "{node}": order.node_name}
+        node = _node_of(order)
+        places = {
+            "{dir}": str(order.plugin_dir),
+            "{root}": str(node.folder),
+            "{cdi}": str(node.cdi),
+            "{node}": order.node_name,
+        }
         own = variables_of(order.container, order.pod, order.node_name, order.config.envs)
         words = words_of([filled(word, places) for word in command], order.container, own)
         if order.address:
             words = [_OWN_ADDRESS.sub(rf"\g<1>{order.address}:", word) for word in words]
-        if mounts_default_dir(order.pod, order.container) and wants_default_dir(command):
-            words = with_default_dir(words, order.plugin_dir)
-        return await spawn(words, output, environment)
+        return await spawn(with_folders(words, folders), output, environment)
 
     async def _attend(self, run: _Run) -> None:
         """Wait for a container's end, see to it that nothing is left, and tell of it."""
@@ -344,6 +358,14 @@ class ProcessRuntime:
 
     def _groups(self) -> list[int]:
         return [run.child.pid for run in self._runs.values()]
+
+
+def _node_of(order: StartOrder) -> NodeDir:
+    return NodeDir(order.plugin_dir.parent)
+
+
+def _host_folders(order: StartOrder) -> Mapping[str, Path]:
+    return _node_of(order).mounts(host_paths(order.pod, order.container)) if can_mount() else {}
 
 
 def _coming_down() -> KubeletError:

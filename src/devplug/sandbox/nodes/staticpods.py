@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from devplug.sandbox.api.watchlog import Selection
 
-__all__ = ["StaticPods", "is_mirror", "mirror_of", "static_pod"]
+__all__ = ["StaticPods", "is_mirror", "is_static", "mirror_of", "static_pod"]
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +74,11 @@ def mirror_of(pod: Object, node: Object) -> Object:
         },
         "spec": fields(pod, "spec"),
     }
+
+
+def is_static(pod: Object) -> bool:
+    """Whether a node runs a pod from a manifest of its own."""
+    return _SOURCE in fields(pod, "metadata", "annotations")
 
 
 def is_mirror(pod: Object) -> bool:

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Final
 import uvicorn
 
 from devplug.errors import DevplugError, one_line
+from devplug.k8s.podaccount import PodAccount
 from devplug.sandbox.server.app import App
 from devplug.sandbox.server.auth import kubeconfig
 from devplug.sandbox.server.connections import ConnectionLimits, Connections, HttpConnection
 from devplug.sandbox.server.handlers import BEAT_SECONDS
-from devplug.sandbox.server.podaccount import PodAccount
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -159,6 +159,11 @@ class ApiServer:
         assert self._socket is not None
         port: int = self._socket.getsockname()[1]
         return port
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether it serves https."""
+        return self._tls is not None
 
     @property
     def url(self) -> str:
