@@ -18,6 +18,7 @@ from devplug.daemon.commands import OUTPUT_LIMIT_BYTES
 from devplug.daemon.config.document import SIZE_LIMIT_BYTES
 from devplug.devices import DEVICE_ID_LIMIT_BYTES
 from devplug.errors import TEXT_LIMIT_BYTES
+from devplug.linux.durable_file import STATE_VALUES_LIMIT
 from devplug.logs import LINE_LIMIT
 from devplug.metrics.catalogue import DEVICE_SERIES_LIMIT
 from devplug.plugin.service import PREFER_TIMEOUT_SECONDS
@@ -119,6 +120,7 @@ NUMBERS: Final = {
     "a reader that does not read": USUAL.write_seconds,
     "series of single devices": DEVICE_SERIES_LIMIT,
     "the configuration file": SIZE_LIMIT_BYTES // 2**20,
+    "a state file: `held-*`, `dirty-*`, `names`, `prepared_claims`": STATE_VALUES_LIMIT,
     "what is kept of a command's output": OUTPUT_LIMIT_BYTES // 1024,
 }
 

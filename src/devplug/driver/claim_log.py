@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from devplug.driver.claim_uses import ClaimUse
-from devplug.linux.durable_file import write_whole
+from devplug.linux.durable_file import read_state, write_whole
 
 __all__ = ["ClaimLog", "Entry", "claims_in", "state_text"]
 
@@ -93,7 +93,7 @@ class ClaimLog:
         self._lines = None
         self._read = self._identity()
         try:
-            content = self._path.read_bytes()
+            content = read_state(self._path)
         except FileNotFoundError:
             return {}
         claims, self._lines = claims_in(content)

@@ -26,7 +26,7 @@ from devplug.cdi.files import content_of, explained, is_remains, opened, try_loc
 from devplug.driver.claim_log import ClaimLog, Entry
 from devplug.driver.claim_spec import file_name, file_text, read_file, read_spec, uid_of_file
 from devplug.errors import KubeletError
-from devplug.linux.durable_file import remove_remains
+from devplug.linux.durable_file import NoStateError, remove_remains
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
@@ -326,7 +326,7 @@ class PreparedClaims:
         remove_remains(path)
         try:
             return self._log.read()
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, NoStateError) as error:
             spare = path.with_name(f"{STATE_NAME}.unreadable")
             path.replace(spare)
             logger.error(  # noqa: TRY400 -- it is no bug

@@ -11,6 +11,7 @@ from msgspec import Struct
 from devplug.backoff import backoff_seconds
 from devplug.errors import KubeletError, RemoteError
 from devplug.holds.held_device import only_text
+from devplug.linux.durable_file import read_regular
 from devplug.linux.trust import UntrustedError, check_trusted
 from devplug.wire.limits import MONITOR_RECEIVE_LIMIT_BYTES
 from devplug.wire.podresources import GET, GET_ALLOCATABLE_RESOURCES, LIST, V1ALPHA1_LIST
@@ -203,7 +204,7 @@ def read_checkpoint(path: Path) -> tuple[PodResources, ...] | None:
     It says nothing if it is missing, damaged, or not readable for this user.
     """
     try:
-        return checkpoint_pods(path.read_bytes())
+        return checkpoint_pods(read_regular(path, MONITOR_RECEIVE_LIMIT_BYTES))
     except (OSError, ValueError):
         return None
 

@@ -21,7 +21,7 @@ from devplug.devices import Device, Health
 from devplug.errors import AllocationError, UnhealthyDeviceError
 from devplug.holds.hardware import REPLICA_MARK
 from devplug.holds.ledger import NO_USES
-from devplug.linux.durable_file import remove_remains, write_whole
+from devplug.linux.durable_file import read_state, remove_remains, write_whole
 from devplug.linux.notifier import within
 
 if TYPE_CHECKING:
@@ -564,7 +564,7 @@ class DirtyFile:
         """Return the names; None, after a logged warning, if the file is damaged: it is put aside."""
         remove_remains(self._path)
         try:
-            names = json.loads(self._path.read_text(encoding="utf-8"))
+            names = json.loads(read_state(self._path))
             if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
                 raise ValueError("it is not a list of names")
         except FileNotFoundError:

@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from devplug.holds.held_device import ledger_memory, ledger_text, only_text
 from devplug.holds.other_files import IN_CODE, OtherFiles
-from devplug.linux.durable_file import remove_remains, write_whole
+from devplug.linux.durable_file import read_state, remove_remains, write_whole
 from devplug.linux.notifier import within
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class LedgerFile:
         self.is_missing = self.is_lost = False
         self._read_stamp = self._stamp()
         try:
-            return ledger_memory(self._path.read_text(encoding="utf-8"), self._resource_name)
+            return ledger_memory(read_state(self._path).decode(), self._resource_name)
         except FileNotFoundError:
             self.is_missing = True
             return {}
@@ -147,7 +147,7 @@ class Recorded(Struct, frozen=True):
 def _read(path: Path) -> Recorded | None:
     """Return what a ledger file has; None, after a logged warning, if it is damaged."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_state(path).decode()
         head = json.loads(text)
         resource_name = only_text(head["resource"])
         return Recorded(resource_name, ledger_memory(text, resource_name), only_text(head.get("owner", "")))

@@ -17,7 +17,7 @@ from msgspec import Struct, field
 
 from devplug.devices import stable_id
 from devplug.holds.hardware import Hardware
-from devplug.linux.durable_file import remove_remains, write_whole
+from devplug.linux.durable_file import read_state, remove_remains, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -186,7 +186,7 @@ class NamesRegister:
             return
         remove_remains(self._path)
         try:
-            content = json.loads(self._path.read_text(encoding="utf-8"))
+            content = json.loads(read_state(self._path))
             if content["version"] != _VERSION:
                 raise ValueError(f"version {content['version']} is not {_VERSION}")
             for resource_name, entry in content["resources"].items():

@@ -1,16 +1,64 @@
-"""A durable file: small, replaced as a whole and synced to the disk, to survive a power cut."""
+"""A durable file: small, replaced as a whole and synced to the disk, to survive a power cut.
+
+What another program may have put in its place is read with bounds.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from contextlib import suppress
 from glob import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["remove_remains", "write_whole"]
+STATE_LIMIT_BYTES: Final = 8 * 1024 * 1024
+"""The size of a state file that is read: 10,000 devices of one resource that are all held need 5 MiB."""
+
+STATE_VALUES_LIMIT: Final = 384 * 1024
+"""The values of a state file in JSON that is read: each takes some 150 bytes of memory. 10,000 devices that
+are all held have 210,000."""
+
+
+class NoStateError(OSError):
+    """A file that no program of ours can have written."""
+
+
+def read_regular(path: Path, limit_bytes: int) -> bytes:
+    """Return the content of a regular file. It waits for no other program, and touches no device.
+
+    Raises `OSError` for a file that cannot be read: `NoStateError` for all other kinds of files, and for one
+    with more bytes than the limit.
+    """
+    # Before it is opened: a device might react.
+    _check_regular(path.stat())
+    # Not blocking, in case a pipe was put there since: then the second look refuses it.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        _check_regular(status)
+        # Not read before: a sparse file has any size.
+        if status.st_size > limit_bytes or len(content := file.read(limit_bytes + 1)) > limit_bytes:
+            raise NoStateError(errno.EFBIG, f"it has more than {limit_bytes} bytes")
+    return content
+
+
+def _check_regular(status: os.stat_result) -> None:
+    if stat.S_ISDIR(status.st_mode):
+        raise NoStateError(errno.EISDIR, "it is a folder")
+    if not stat.S_ISREG(status.st_mode):
+        raise NoStateError(errno.EINVAL, "it is not a regular file")
+
+
+def read_state(path: Path) -> bytes:
+    """Return the content of a state file in JSON, within bounds. Raises `OSError` as `read_regular` does."""
+    content = read_regular(path, STATE_LIMIT_BYTES)
+    if sum(map(content.count, (b"[", b"{", b","))) > STATE_VALUES_LIMIT:
+        raise NoStateError(errno.EFBIG, f"it has more than {STATE_VALUES_LIMIT} values")
+    return content
 
 
 def write_whole(path: Path, content: str, *, is_durable: bool = True) -> None:
