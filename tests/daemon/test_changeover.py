@@ -1,4 +1,4 @@
-"""A daemon that begins: what containers have of the one before it in another way drains first."""
+"""A resource that moves between device plugin and claims: its free devices move before the held ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from devplug.cdi.spec import CdiDevice, CdiSpec
-from devplug.daemon.changeover import draining_of
+from devplug.daemon.changeover import LEAVES_SLICES
 from devplug.daemon.config.loader import load
 from devplug.daemon.service import serve_config
 from devplug.driver.claim_log import state_text
@@ -79,25 +79,81 @@ def health(kubelet: Kubelet) -> dict[str, str]:
     return {one.id: one.health for one in kubelet.devices(NAME)}
 
 
-async def test_a_daemon_that_begins_with_claims_first_waits_for_the_pods_of_the_device_plugin(
-    short_dir: Path,
-) -> None:
+def ids(server: Cluster) -> list[str]:
+    """Return the IDs of the published devices."""
+    devices = (one for piece in server.slices() for one in piece["spec"]["devices"])
+    return sorted(one["attributes"]["id"]["string"] for one in devices)
+
+
+async def test_claims_get_free_devices_while_a_pod_of_the_device_plugin_holds_one(short_dir: Path) -> None:
     kubelet = Kubelet.under(short_dir)
     (short_dir / "plugins_registry").mkdir(exist_ok=True)
-    async with kubelet.running():
+    async with cluster(short_dir) as server, kubelet.running():
         async with daemon(kubelet, short_dir, PLUGIN):
             await kubelet.wait(lambda: kubelet.allocatable().get(NAME) == 2)
             status = await kubelet.run_pod(POD)
             assert status.phase is PodPhase.RUNNING
             (held,) = (id_ for one in kubelet.allocations() for id_ in one.device_ids)
-        for _ in range(2):  # it ends while they drain, as in a second rollout
+        free = sorted({"a0", "a1"} - {held})
+        for _ in range(2):  # as in a second rollout
             async with daemon(kubelet, short_dir, CLAIMS):
                 await kubelet.wait(lambda: health(kubelet) == {held: "Healthy"})
-                assert driver_sockets(short_dir) == []
-        async with daemon(kubelet, short_dir, CLAIMS):
+                await until(lambda: ids(server) == free)
+        async with daemon(kubelet, short_dir, CLAIMS) as serving:
             await kubelet.wait(lambda: health(kubelet) == {held: "Healthy"})
+            assert ids(server) == free
             kubelet.end_pod(POD.uid)
-            await until(lambda: driver_sockets(short_dir))
+            await until(lambda: ids(server) == ["a0", "a1"])
+            await until(lambda: [one.driver for one in serving.statuses()] == [DRIVER])
+            assert kubelet.allocatable().get(NAME) == 0
+
+
+async def test_free_devices_move_at_an_edit_and_return_at_the_next(short_dir: Path) -> None:
+    kubelet, file, look_again = Kubelet.under(short_dir), short_dir / "c.yaml", asyncio.Event()
+    (short_dir / "plugins_registry").mkdir(exist_ok=True)
+    file.write_text(NAMED)
+    async with (
+        cluster(short_dir) as server,
+        kubelet.running(),
+        daemon(kubelet, short_dir, NAMED, file, look_again) as serving,
+    ):
+        await kubelet.wait(lambda: kubelet.allocatable().get(NAME) == 2)
+        await kubelet.run_pod(POD)
+        (held,) = (id_ for one in kubelet.allocations() for id_ in one.device_ids)
+        free = sorted({"a0", "a1"} - {held})
+        for _ in range(2):
+            file.write_text(CLAIMS)
+            look_again.set()
+            await until(lambda: ids(server) == free)
+            await kubelet.wait(lambda: health(kubelet) == {held: "Healthy"})
+            file.write_text(NAMED)
+            look_again.set()
+            await kubelet.wait(
+                lambda: set(health(kubelet).values()) == {"Healthy"} and len(health(kubelet)) == 2
+            )
+            assert ids(server) == []
+        await until(lambda: [one.driver for one in serving.statuses()] == [""])
+
+
+async def test_status_of_a_resource_that_moves_has_its_devices_once(short_dir: Path) -> None:
+    kubelet, file, look_again = Kubelet.under(short_dir), short_dir / "c.yaml", asyncio.Event()
+    (short_dir / "plugins_registry").mkdir(exist_ok=True)
+    file.write_text(NAMED)
+    async with (
+        cluster(short_dir) as server,
+        kubelet.running(),
+        daemon(kubelet, short_dir, NAMED, file, look_again),
+    ):
+        await kubelet.wait(lambda: kubelet.allocatable().get(NAME) == 2)
+        await kubelet.run_pod(POD)
+        file.write_text(CLAIMS)
+        look_again.set()
+        await until(lambda: len(ids(server)) == 1)
+        (socket,) = kubelet.plugin_dir.glob(STATUS_SOCKETS)
+        (status,) = process_of((await get(UnixAddress(str(socket)), "/status")).body).resources
+        assert [one.id for one in status.devices] == ["a0", "a1"]
+        assert sorted(one.is_held for one in status.devices) == [False, True]
+        assert (status.driver, status.is_retired) == (DRIVER, False)
 
 
 async def test_a_daemon_that_begins_with_claims_that_no_pod_precedes_is_a_driver_at_once(
@@ -113,9 +169,7 @@ async def test_a_daemon_that_begins_with_claims_that_no_pod_precedes_is_a_driver
             assert kubelet.allocatable().get(NAME) == 0
 
 
-async def test_a_daemon_that_begins_with_a_device_plugin_first_waits_for_the_claims_of_the_driver(
-    short_dir: Path,
-) -> None:
+async def test_pods_get_free_devices_while_a_claim_of_the_driver_before_holds_one(short_dir: Path) -> None:
     kubelet, cdi = Kubelet.under(short_dir), short_dir / "cdi"
     (short_dir / "plugins_registry").mkdir(exist_ok=True)
     cdi.mkdir()
@@ -132,13 +186,14 @@ async def test_a_daemon_that_begins_with_a_device_plugin_first_waits_for_the_cla
     ):
         socket = short_dir / "plugins" / DRIVER / "dra.sock"
         await until(socket.exists)
-        await until(lambda: [one.health for one in serving.statuses()[0].devices] == ["Unhealthy"])
-        assert NAME not in kubelet.allocatable()
+        await kubelet.wait(lambda: health(kubelet) == {"a1": "Healthy"})
+        listed = {one.driver: [device.health for device in one.devices] for one in serving.statuses()}
+        assert listed == {"": ["Healthy"], DRIVER: ["Unhealthy"]}
         async with connected(socket) as peer:
             await peer.call(UNPREPARE["v1.DRAPlugin"], (ClaimName(namespace="default", name="c", uid=uid),))
         await kubelet.wait(lambda: kubelet.allocatable().get(NAME) == 2)
         assert list(cdi.iterdir()) == []
-        assert server.slices() == []
+        await until(lambda: server.slices() == [])
 
 
 async def test_a_resource_that_leaves_claims_is_no_device_plugins_before_the_slices_are_rewritten(
@@ -163,7 +218,7 @@ async def test_a_resource_that_leaves_claims_is_no_device_plugins_before_the_sli
         (socket,) = kubelet.plugin_dir.glob(STATUS_SOCKETS)
         status = process_of((await get(UnixAddress(str(socket)), "/status")).body)
         assert status.config is not None
-        assert status.config.problems == (f"{NAME}: {draining_of(DRIVER)}",)
+        assert status.config.problems == (f"{NAME}: {LEAVES_SLICES}",)
         server.start()
         await kubelet.wait(lambda: kubelet.allocatable().get(NAME) == 2)
         assert server.slices() == []
@@ -190,6 +245,11 @@ async def unprepare(root: Path, driver: str) -> None:
     assert answers == {UID: ""}
 
 
+def listed(serving: Serving) -> dict[str, dict[str, bool]]:
+    """Return by driver the listed devices, and whether a container holds them."""
+    return {one.driver: {device.id: device.is_held for device in one.devices} for one in serving.statuses()}
+
+
 @pytest.mark.parametrize("text", [CLAIMS, PLUGIN], ids=["another driver", "a device plugin"])
 async def test_claims_of_a_driver_that_is_configured_no_more_are_unprepared(
     short_dir: Path, text: str
@@ -200,12 +260,16 @@ async def test_claims_of_a_driver_that_is_configured_no_more_are_unprepared(
     async with cluster(short_dir) as server, kubelet.running(), daemon(kubelet, short_dir, text) as serving:
         await until((short_dir / "plugins" / OLD / "dra.sock").exists)
         assert list((short_dir / "plugins_registry").glob(f"{OLD}*.sock"))
-        await until(lambda: [one.is_held for one in serving.statuses()[0].devices] == [True])
-        assert NAME not in kubelet.allocatable()
+        new = DRIVER if text == CLAIMS else ""
+        await until(lambda: listed(serving) == {OLD: {"a0": True}, new: {"a1": False}})
         await unprepare(short_dir, OLD)
         if text == CLAIMS:
-            await until(lambda: len(server.devices()) == 2)
-            assert {one["spec"]["driver"] for one in server.slices()} == {DRIVER}
+            await until(
+                lambda: (
+                    {one["spec"]["driver"]: len(one["spec"]["devices"]) for one in server.slices()}
+                    == {DRIVER: 2}
+                )
+            )
         else:
             await kubelet.wait(lambda: kubelet.allocatable().get(NAME) == 2)
 
@@ -243,5 +307,19 @@ async def test_claims_of_a_driver_in_code_are_left_to_its_program(short_dir: Pat
     (short_dir / "plugins_registry").mkdir(exist_ok=True)
     leave_claim(short_dir, OLD, NAME, owner=IN_CODE)
     async with cluster(short_dir) as server, kubelet.running(), daemon(kubelet, short_dir, CLAIMS):
-        await until(lambda: len(server.devices()) == 2)
+        await until(lambda: ids(server) == ["a1"])
         assert not (short_dir / "plugins" / OLD / "dra.sock").exists()
+
+
+async def test_device_is_released_beside_a_resource_of_claims_that_has_none(short_dir: Path) -> None:
+    """The kubelet writes its checkpoint when a device plugin sends a list, and not because of slices."""
+    kubelet = Kubelet.under(short_dir)
+    (short_dir / "plugins_registry").mkdir(exist_ok=True)
+    text = NAMED[:-2] + f", {{name: example.com/b, serve: dra, discover: {{path: {short_dir}/none}}}}]}}"
+    async with cluster(short_dir), kubelet.running(), daemon(kubelet, short_dir, text) as serving:
+        await until(lambda: len(driver_sockets(short_dir)) == 1)
+        await kubelet.wait(lambda: kubelet.allocatable().get(NAME) == 2)
+        await kubelet.run_pod(POD)
+        await until(lambda: any(one.is_held for one in serving.statuses()[0].devices))
+        kubelet.end_pod(POD.uid)
+        await until(lambda: not any(one.is_held for one in serving.statuses()[0].devices))

@@ -317,7 +317,7 @@ async def test_the_daemon_tells_which_container_has_a_device_by_which_claim(
         assert (told.holders, told.is_held) == ((), False)
 
 
-async def test_a_resource_moves_to_claims_and_back_only_when_nobody_holds_its_devices(
+async def test_a_device_moves_to_claims_and_back_only_when_no_container_holds_it(
     stage: Stage, short_dir: Path
 ) -> None:
     cdi, file = short_dir / "cdi", short_dir / "c.yaml"
@@ -351,7 +351,8 @@ async def test_a_resource_moves_to_claims_and_back_only_when_nobody_holds_its_de
         await runs(stage, "claiming")
         file.write_text(CONFIG.format(serve=""))
         look_again.set()
-        await until(lambda: serving.statuses()[0].devices[0].health == "Unhealthy")
+        await until(lambda: len(serving.statuses()) == 2)
+        await until(lambda: [one.health for one in serving.statuses()[1].devices] == ["Unhealthy"])
         assert claim_files(cdi)
         assert allocatable() == "0"
         await gone(stage, "claiming")

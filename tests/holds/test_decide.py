@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.holds.decide import Findings, Found, Hold, Listing, decide
+from devplug.holds.decide import Face, Findings, Found, Hold, Listing, decide
 from devplug.holds.hardware import Hardware, Use
 
 A = Hardware("0403:6001@1", "0403:6001:A", is_whole=True)
@@ -25,8 +25,8 @@ def reasons(
 ) -> dict[str, dict[str, str]]:
     decision = decide(Findings(listings), holds, twins)
     return {
-        resource: {name: one.reason for name, one in withheld.items()}
-        for resource, withheld in decision.withheld.items()
+        face.resource_name: {name: one.reason for name, one in withheld.items()}
+        for face, withheld in decision.withheld.items()
     }
 
 
@@ -55,12 +55,12 @@ def test_a_hold_of_a_resource_that_is_gone_counts() -> None:
 
 def test_a_renamed_device_keeps_the_name_under_which_it_is_held() -> None:
     decision = decide(Findings([Listing("p", [Found("new", A)])]), [Hold("p", "old", use("old", A))])
-    assert (decision.names, decision.withheld) == ({"p": {"new": "old"}}, {})
+    assert (decision.names, decision.withheld) == ({Face("p"): {"new": "old"}}, {})
 
 
 def test_other_hardware_with_a_held_name_has_its_place_in_its_name() -> None:
     decision = decide(Findings([Listing("p", [Found("x", B)])]), [Hold("p", "x", use("x", A))])
-    assert decision.names == {"p": {"x": f"x@{B.place}"}}
+    assert decision.names == {Face("p"): {"x": f"x@{B.place}"}}
     assert decision.withheld == {}
 
 
@@ -73,7 +73,7 @@ def test_default_id_of_a_hold_without_hardware_is_known_in_another_resource(name
 
 def test_moved_hardware_with_a_serial_number_keeps_its_hold() -> None:
     decision = decide(Findings([Listing("p", [Found("new", A_AT_2)])]), [Hold("p", "old", use("old", A))])
-    assert decision.names == {"p": {"new": "old"}}
+    assert decision.names == {Face("p"): {"new": "old"}}
 
 
 def test_a_twin_at_another_place_is_other_hardware() -> None:
@@ -159,8 +159,10 @@ def test_each_piece_of_hardware_has_one_offer_or_one_holder(
     for piece in range(len(PIECES)):
         offers = []
         for name, (is_shared, found) in resources.items():
-            if piece in found and found[piece] not in decision.withheld_of(name):
-                offers.append((name, is_shared, decision.names_of(name).get(found[piece], found[piece])))
+            if piece in found and found[piece] not in decision.withheld_of(Face(name)):
+                offers.append(
+                    (name, is_shared, decision.names_of(Face(name)).get(found[piece], found[piece]))
+                )
         if piece in holds:
             resource, held_name, may_share = holds[piece]
             for name, is_shared, called in offers:
@@ -184,6 +186,6 @@ def test_each_piece_of_hardware_has_one_offer_or_one_holder(
             if free:
                 assert offers[0][0] == free[0]
     for name, (_, found) in resources.items():
-        renamed, withheld = decision.names_of(name), decision.withheld_of(name)
+        renamed, withheld = decision.names_of(Face(name)), decision.withheld_of(Face(name))
         names = [renamed.get(one, one) for one in found.values() if one not in withheld]
         assert len(names) == len(set(names))

@@ -12,19 +12,9 @@ if TYPE_CHECKING:
     from devplug.daemon.context import DaemonContext
     from devplug.holds.holders import Holders
 
-__all__ = ["DRAINING", "draining_of", "driver_of", "held_before"]
-
-DRAINING: Final = "it is served in the old way until no container holds its devices"
-"""Why a resource is not served as the file says, while it moves between device plugin and claims: no device
-may be given out by both."""
-
-
-def draining_of(driver: str) -> str:
-    """Return what a resource waits for that was served by this DRA driver; empty for a device plugin.
-
-    A scheduler goes by the slices that there are: as long as they have a device, a claim may get it.
-    """
-    return f"{DRAINING}, and no ResourceSlice has them" if driver else DRAINING
+LEAVES_SLICES: Final = "it is served once no ResourceSlice offers its devices for claims any more"
+"""Why a resource that claims used is not served in another way yet: a scheduler goes by the slices that there
+are, and a claim may get what they have."""
 
 
 def driver_of(config: Config, resource: Resource) -> str:

@@ -13,6 +13,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from devplug.daemon.sources.host import Host, NotADeviceNodeError
+from devplug.holds.decide import Face
 from devplug.holds.held_devices import DirtyFile
 from devplug.holds.names import FILE_NAME as NAMES_FILE
 from devplug.holds.names import NamesRegister
@@ -44,22 +45,20 @@ class DaemonContext(Struct):
     """The NUMA nodes that its kubelet knows; none where that is not known."""
     clock: Callable[[], float] = time.monotonic
     """Seconds of a clock that never goes back."""
-    given: dict[str, dict[str, Use | None]] = field(default_factory=dict)
-    """What every Allocate gave, by resource and device ID, where `holders` is None."""
+    given: dict[Face, dict[str, Use | None]] = field(default_factory=dict)
+    """What every Allocate gave, by face and device ID, where `holders` is None."""
     claimed: Callable[[], Iterable[HeldDevice]] = lambda: ()
     """Returns the devices that claims use, of all drivers on this node."""
-    releasing: dict[str, set[str]] = field(default_factory=dict)
-    """By resource: the IDs of devices that claims release, and that are being cleaned."""
+    releasing: dict[Face, set[str]] = field(default_factory=dict)
+    """By face: the IDs of devices that claims release, and that are being cleaned."""
     clean_elsewhere: Callable[[Use], Awaitable[str | None]] = _not_found
     """Has hardware cleaned that its own resource does not find or clean any more; returns why that failed."""
     claims_revision: Callable[[], object] = lambda: None
     """Returns a value that changes with `claimed`."""
     holders: Holders | None = None
     """The holders of devices; None if they cannot be known, as without the kubelet's monitoring socket."""
-    claimed_ids: Callable[[str], frozenset[str]] = lambda _name: frozenset()
-    """Returns the device IDs of a resource that claims use, by its name: of one with `serve: dra`."""
-    driver_of: Callable[[str], str] = lambda _name: ""
-    """Returns the DRA driver that serves a resource, by its name; empty for a device plugin."""
+    claimed_ids: Callable[[Face], frozenset[str]] = lambda _face: frozenset()
+    """Returns the device IDs of a resource that claims use, by a driver."""
     cdi: CdiFolder | None = None
     """Where specs of ours go; None if no resource ever had `strategy: cdi`."""
     memory: Path | None = None
@@ -83,7 +82,6 @@ class DaemonContext(Struct):
                 self._revision,
                 boot,
                 self._hardware_at,
-                lambda name: self.driver_of(name),  # noqa: PLW0108 -- it is set later
             )
         return self._ownership
 
@@ -104,11 +102,11 @@ class DaemonContext(Struct):
         """Yield every held device of this node that is known here."""
         if self.holders is not None:
             yield from held_by_pods(self.holders.held())
-        for resource_name, given in self.given.items():
+        for (resource_name, driver), given in self.given.items():
             for device_id, use in given.items():
-                yield HeldDevice(resource_name, device_id, use)
+                yield HeldDevice(resource_name, device_id, use, driver=driver)
         for one in self.claimed():
-            is_over = one.device_id in self.releasing.get(one.resource_name, ())
+            is_over = one.device_id in self.releasing.get(Face(one.resource_name, one.driver), ())
             yield replace(one, is_over=True) if is_over else one
 
     def _revision(self) -> object:
@@ -121,14 +119,11 @@ class DaemonContext(Struct):
         """Return who knows the holders of a resource's devices; None if claims use them."""
         return None if resource.serve == "dra" else self.holders
 
-    def claimed_ids_of(self, resource: Resource) -> Callable[[], frozenset[str]] | None:
-        """Return what returns the device IDs of a resource that claims use; None without claims."""
-        return partial(self.claimed_ids, resource.name) if resource.serve == "dra" else None
-
-    def claimed_use(self, resource_name: str, device_id: str) -> Use | None:
+    def claimed_use(self, face: Face, device_id: str) -> Use | None:
         """Return what containers have of a device that a claim uses, as far as it is known."""
-        held = ((one.resource_name, one.device_id, one.use) for one in self.claimed())
-        return next((use for name, id_, use in held if (name, id_) == (resource_name, device_id)), None)
+        wanted = *face, device_id
+        held = (((one.resource_name, one.driver, one.device_id), one.use) for one in self.claimed())
+        return next((use for key, use in held if key == wanted), None)
 
     def host_for(self, resource_name: str) -> Host:
         """Return the host as the sources of one resource see it: their looks are counted."""

@@ -11,20 +11,21 @@ import os
 import platform
 from contextlib import aclosing
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from devplug.cdi.spec import kind_of
 from devplug.daemon.cdi.resource_spec import names_that_are_held
-from devplug.daemon.changeover import DRAINING, draining_of, driver_of, held_before
+from devplug.daemon.changeover import LEAVES_SLICES, driver_of, held_before
 from devplug.daemon.config.selectors import Discover
 from devplug.daemon.config.types import Resource
 from devplug.daemon.placement import placement_of
 from devplug.daemon.resource import ConfiguredPlugin
 from devplug.devices import Device
 from devplug.errors import KubeletError, PluginError
+from devplug.holds.decide import Face
 from devplug.k8s.resource_names import ResourceName
 from devplug.linux.inotify import until_present
 from devplug.plugin.drivers import NODE_NAME_VARIABLE
@@ -52,26 +53,29 @@ def plugin_of(
     resource: Resource,
     context: DaemonContext,
     before: ConfiguredPlugin | None = None,
+    driver: str = "",
 ) -> ConfiguredPlugin:
-    """Return the plugin of a resource.
+    """Return the plugin of a resource; `driver` is the DRA driver that serves it, if one does.
 
     Raises `KubeletError` if the resource needs a CDI folder that cannot be read.
     """
     if resource.serve == "dra":
         from devplug.daemon.claimed_resource import ClaimedResource
 
-        return ClaimedResource(resource, context, before)
+        return ClaimedResource(resource, context, before, driver)
     return ConfiguredPlugin(resource, context, before)
 
 
 # ── the daemon ────────────────────────────────────────────────────────────────────────────────────
 
 
-class _Retired(Struct, frozen=True):
-    """A resource that was removed from the file, and the task that waits until its devices are free."""
+class _Retired(Struct):
+    """A face that the file has no more, and the task that waits until its devices are free."""
 
     plugin: ConfiguredPlugin
     seeing_off: asyncio.Task[None]
+    is_published: bool
+    """Whether a ResourceSlice may still offer its free devices: a scheduler goes by that."""
 
 
 class _Edit(Struct, frozen=True):
@@ -93,7 +97,7 @@ class Daemon:
         self._plugins: dict[str, ConfiguredPlugin] = {}
         self._edits: dict[str, _Edit] = {}
         """The edits that are not in effect yet, by resource name."""
-        self._retired: dict[str, _Retired] = {}
+        self._retired: dict[Face, _Retired] = {}
         self._labels: Mapping[str, str] | None = None
         self._label_task: asyncio.Task[None] | None = None
         self._config: Config | None = None
@@ -101,8 +105,6 @@ class Daemon:
         self._has_started = False
         self._begun: set[str] = set()
         """The names of the resources that this process was to serve at any time."""
-        self._drivers: dict[str, str] = {}
-        """The DRA driver that serves a resource, by its name; empty for a device plugin."""
         self.unserved: dict[str, str] = {}
         """Why a resource is not served as the file says now, by resource name; empty if all are."""
 
@@ -112,9 +114,15 @@ class Daemon:
         return self._config
 
     @property
-    def plugins(self) -> Mapping[str, ConfiguredPlugin]:
-        """The served plugins, by resource name, with retired ones."""
-        return {**self._plugins, **{name: retired.plugin for name, retired in self._retired.items()}}
+    def faces(self) -> Mapping[Face, ConfiguredPlugin]:
+        """The served plugins, with retired ones."""
+        retired = {face: one.plugin for face, one in self._retired.items()}
+        return {plugin.face: plugin for plugin in self._plugins.values()} | retired
+
+    @property
+    def device_plugins(self) -> Mapping[str, ConfiguredPlugin]:
+        """The plugins of the faces that are device plugins, by resource name."""
+        return {face.resource_name: plugin for face, plugin in self.faces.items() if not face.driver}
 
     def resources(self) -> Mapping[str, Resource]:
         """Return the resources of the configuration, by name, also as edits that wait have them."""
@@ -154,7 +162,7 @@ class Daemon:
                         extra={"reason": str(error)},
                     )
                 if is_first:
-                    await warn_of_device_classes([name for name, one in self._drivers.items() if not one])
+                    await warn_of_device_classes([*self.device_plugins])
 
     async def _apply(self, config: Config) -> None:
         placement = placement_of(config, self.node_name, self._labels)
@@ -192,19 +200,23 @@ class Daemon:
             if name not in self._begun:
                 await self._serve_as_before(resource, config, left)
             self._begun.add(name)
-            if self._drivers.get(name, driver) != driver:
-                if name in self.resources():
-                    logger.info(
-                        "a resource moves between device plugin and DRA; first its devices have to be free",
-                        extra={"resource_name": name, "serve": resource.serve},
-                    )
-                    self._withdraw(name)
-                self.unserved[name] = draining_of(self._drivers[name])
-            elif self.resources().get(name) != resource:
-                self._serve(resource)
+            if (moving := self._newest(name)) is not None and moving.face.driver != driver:
+                logger.info(
+                    "a resource moves between device plugin and DRA; devices that containers hold follow "
+                    "when they are released",
+                    extra={"resource_name": name, "serve": resource.serve},
+                )
+                self._withdraw(name)
+            if self.resources().get(name) != resource:
+                self._serve(resource, driver)
         if not self._has_started:
             self._serve_left_behind(left)
         self._has_started = True
+
+    def _newest(self, name: str) -> ConfiguredPlugin | None:
+        """Return the plugin of a resource, also one that is being checked."""
+        edit = self._edits.get(name)
+        return self._plugins.get(name) if edit is None else edit.plugin
 
     def _serve_left_behind(self, left: Mapping[str, Iterable[str]]) -> None:
         """Keep resources registered that are configured no more, while containers hold their devices.
@@ -213,46 +225,50 @@ class Daemon:
         claims, by driver.
         """
         holders, folder = self._context.holders, self._serving.folder
-        names = [] if holders is None else [("", name) for name in holders.left_behind()]
-        names += [(driver, name) for driver, found in left.items() for name in sorted(found)]
-        for driver, name in names:
-            if name not in self.plugins and (driver or ResourceLock(folder, name).is_free()):
-                serve: Literal["dra", "devicePlugin"] = "dra" if driver else "devicePlugin"
-                self._drivers[name] = driver
-                self._add(Resource(name=ResourceName(name), discover=Discover(), serve=serve))
-                self._withdraw(name)
+        faces = [] if holders is None else [Face(name) for name in holders.left_behind()]
+        faces += [Face(name, driver) for driver, found in left.items() for name in sorted(found)]
+        for face in faces:
+            name, driver = face
+            if face not in self.faces and (driver or ResourceLock(folder, name).is_free()):
+                self._retire(self._begin(Resource(name=ResourceName(name), discover=Discover()), driver))
 
     async def _serve_as_before(
         self, resource: Resource, config: Config, left: Mapping[str, Collection[str]]
     ) -> None:
-        """Serve a resource at first by another driver, or a device plugin, if containers hold devices by it.
+        """Serve a resource also by each driver, or as a device plugin, by which containers hold its devices.
 
         The process before this one gave them out: a rollout, or an end while they were to be released.
         `left` has the resources of claims in use, by driver.
         """
         driver = driver_of(config, resource)
-        other = next((one for one, names in left.items() if one != driver and resource.name in names), None)
-        held = frozenset[str]()
-        if other is None and config.driver:
-            other = "" if driver else config.driver
-            held = await held_before(self._context, resource.name, other)
-        if held or (other and resource.name in left.get(other, ())):
-            self._drivers[resource.name] = other or ""
-            self._serve(replace(resource, serve="dra" if other else "devicePlugin"))
-            self._plugins[resource.name].held.give(map(Device, held))
+        held = {
+            one: frozenset[str]() for one, names in left.items() if one != driver and resource.name in names
+        }
+        other = "" if driver else config.driver
+        if config.driver and other is not None and other not in held:
+            held[other] = await held_before(self._context, resource.name, other)
+        for one, ids in held.items():
+            if ids or resource.name in left.get(one, ()):
+                plugin = self._begin(resource, one)
+                plugin.held.give(map(Device, ids))
+                self._retire(plugin)
 
-    def _serve(self, resource: Resource) -> None:
+    def _serve(self, resource: Resource, driver: str) -> None:
         """Serve a resource, in place of the plugin of the same name if there is one."""
-        name = resource.name
+        name, face = resource.name, Face(resource.name, driver)
         self.unserved.pop(name, None)
         self._drop_edit(name)
         before = self._plugins.get(name)
-        if before is None and name in self._retired:
-            before = self._retired[name].plugin
+        others = [one for one in self._retired.values() if one.plugin.resource_name == name]
+        if before is None and any(one.is_published and one.plugin.face != face for one in others):
+            self.unserved[name] = LEAVES_SLICES
+            return
+        if before is None and face in self._retired:
+            before = self._retired[face].plugin
         if before is None:
-            self._add(resource, may_fail=self._has_started)
+            self._plugins[name] = self._begin(resource, driver, may_fail=self._has_started)
         elif before.is_retired or before.resource != resource:
-            plugin = plugin_of(resource, self._context, before)
+            plugin = plugin_of(resource, self._context, before, driver)
             checking = self._group.create_task(self._check(plugin, before))
             self._edits[name] = _Edit(plugin, checking)
 
@@ -263,13 +279,13 @@ class Daemon:
 
     async def _check(self, plugin: ConfiguredPlugin, before: ConfiguredPlugin) -> None:
         """Have the new configuration of a resource answer once it is complete."""
-        name = plugin.resource_name
+        name, evicts = plugin.resource_name, plugin.resource.when_unhealthy == "evict"
         try:
-            await self._serving.replace(plugin, evicts=plugin.resource.when_unhealthy == "evict")
+            await self._serving.replace(plugin, evicts=evicts, dra=plugin.face.driver)
         except PluginError as error:
             self._refuse(name, error)
         else:
-            if retired := self._retired.pop(name, None):
+            if retired := self._retired.pop(plugin.face, None):
                 retired.seeing_off.cancel()
             self._plugins[name] = plugin
             self._warn_of_holders(before)
@@ -282,42 +298,36 @@ class Daemon:
         )
         self.unserved[name] = str(error)
 
-    def driver_of(self, resource_name: str) -> str:
-        """Return the DRA driver that serves a resource; empty for a device plugin."""
-        return self._drivers.get(resource_name, "")
-
-    def claimed_ids(self, resource_name: str) -> frozenset[str]:
-        """Return the device IDs of a resource that claims use, of one that a DRA driver serves."""
-        driver = self._drivers.get(resource_name, "")
-        return self._serving.drivers.claimed_ids(driver, resource_name) if driver else frozenset()
-
-    def _add(self, resource: Resource, *, may_fail: bool = True) -> None:
-        name = resource.name
-        if self._config is not None:
-            self._drivers.setdefault(name, driver_of(self._config, resource))
+    def _begin(self, resource: Resource, driver: str, *, may_fail: bool = True) -> ConfiguredPlugin:
+        """Begin to serve a resource by a driver, or as a device plugin; return its plugin."""
+        name, face = resource.name, Face(resource.name, driver)
+        resource = replace(resource, serve="dra" if driver else "devicePlugin")
         if (holders := self._context.holders_of(resource)) is not None:
             was_killed = ResourceLock(self._serving.folder, name).is_left()
             holders.own(name, is_waiting=True, was_killed=was_killed)
 
         def give_up(error: DevplugError) -> None:
             self._refuse(name, error)
-            del self._plugins[name]
-            self._forget(name)
+            if self._plugins.get(name) is plugin:
+                del self._plugins[name]
+            elif retired := self._retired.pop(face, None):
+                retired.seeing_off.cancel()
+            self._forget(face)
 
         try:
-            plugin = plugin_of(resource, self._context)
+            plugin = plugin_of(resource, self._context, driver=driver)
             self._serving.add(
                 plugin,
                 on_failure=give_up if may_fail else None,
                 held_ids=plugin.held.held_ids,
                 on_turn=None if holders is None else partial(holders.begin, name),
-                dra=self._drivers[name],
+                dra=driver,
                 evicts=resource.when_unhealthy == "evict",
             )
         except (PluginError, KubeletError):
-            self._forget(name)
+            self._forget(face)
             raise
-        self._plugins[name] = plugin
+        return plugin
 
     async def learn_holders(self, holders: Holders, socket: Path) -> None:
         """Ask once who holds what; then remove the CDI files that earlier daemons left behind."""
@@ -328,7 +338,7 @@ class Daemon:
             plugin.held.changed.set()
         if (cdi := self._context.cdi) is None:
             return
-        kinds = [kind_of(name) for name in (*self._plugins, *self._retired)]
+        kinds = [*map(kind_of, self.device_plugins)]
         if (checkpoint := await holders.checkpoint()) is None:
             return
         # A kubelet that has not heard from the API server yet lists static pods only.
@@ -375,8 +385,8 @@ class Daemon:
 
     def _retire(self, plugin: ConfiguredPlugin) -> None:
         """Give out no more devices of a resource; it ends when no container holds one."""
-        name = plugin.resource_name
-        self._serving.drivers.set_evicts(name, evicts=False)
+        name, face = plugin.resource_name, plugin.face
+        self._serving.drivers.set_evicts(face, evicts=False)
         plugin.retire()
         if held := plugin.held.held_ids():
             logger.warning(
@@ -384,31 +394,43 @@ class Daemon:
                 "allocates none, and ends when they are released",
                 extra={"resource_name": name, "devices": sorted(held), "pods": self._pods(name, held)},
             )
-        self._retired[name] = _Retired(plugin, self._group.create_task(self._see_off(plugin)))
+        seeing_off = self._group.create_task(self._see_off(plugin))
+        self._retired[face] = _Retired(plugin, seeing_off, is_published=bool(face.driver))
 
     async def _see_off(self, plugin: ConfiguredPlugin) -> None:
+        name, face = plugin.resource_name, plugin.face
+        if face.driver:
+            await self._serving.drivers.until_unpublished(face)
+            self._retired[face].is_published = False
+            await self._serve_after(name)
         await plugin.is_over.wait()
-        name = plugin.resource_name
-        if driver := self._drivers.get(name):
-            await self._serving.drivers.until_unpublished(driver, name)
+        if face.driver:
+            await self._serving.drivers.until_unpublished(face)
         while True:
-            while edit := self._edits.get(name):  # which takes its place, or fails
+            # One that is checked takes its place, or fails.
+            while (edit := self._edits.get(name)) and edit.plugin.face == face:
                 await asyncio.wait((edit.checking,))
             async with self._applying:
-                if name in self._edits:
+                if (edit := self._edits.get(name)) and edit.plugin.face == face:
                     continue
-                del self._retired[name]
-                await self._serving.remove(name)
-                self._forget(name)
-                if self.unserved.pop(name, "").startswith(DRAINING) and self._config is not None:
-                    await self._apply(self._config)
+                del self._retired[face]
+                await self._serving.remove(name, face.driver)
+                self._forget(face)
                 return
 
-    def _forget(self, name: str) -> None:
-        self._drivers.pop(name, None)
-        self._context.ownership.leave(name)
-        if self._context.holders is not None:
-            self._context.holders.disown(name)
+    async def _serve_after(self, name: str) -> None:
+        """Serve a resource as the file says that waited until its devices have left the slices."""
+        async with self._applying:
+            if self.unserved.get(name) == LEAVES_SLICES and self._config is not None:
+                try:
+                    await self._apply(self._config)
+                except (PluginError, KubeletError) as error:
+                    self._refuse(name, error)
+
+    def _forget(self, face: Face) -> None:
+        self._context.ownership.leave(face)
+        if self._context.holders is not None and not face.driver:
+            self._context.holders.disown(face.resource_name)
 
     def _warn_of_holders(self, plugin: ConfiguredPlugin) -> None:
         """Log the pods that a change does not reach: their containers keep the old answer."""

@@ -360,6 +360,25 @@ def described(status: ResourceStatus, knowledge: Knowledge) -> ResourceStatus:
     )
 
 
+def merged(statuses: Iterable[ResourceStatus]) -> tuple[ResourceStatus, ...]:
+    """Return one status for each resource, by name: one that moves also has what it gave out before."""
+    by_name: dict[str, list[ResourceStatus]] = {}
+    for one in sorted(statuses, key=lambda one: (one.name, one.is_retired)):
+        by_name.setdefault(one.name, []).append(one)
+    return tuple(first if not others else _with(first, others) for first, *others in by_name.values())
+
+
+def _with(status: ResourceStatus, others: Sequence[ResourceStatus]) -> ResourceStatus:
+    devices = {device.id: device for one in (*others, status) for device in one.devices}
+    times = [one.given_at for one in (status, *others) if one.given_at is not None]
+    return replace(
+        status,
+        devices=tuple(devices[device_id] for device_id in sorted(devices)),
+        given_at=max(times, default=None),
+        takeover=next((one.takeover for one in (status, *others) if one.takeover), None),
+    )
+
+
 def device_statuses(
     devices: Iterable[Device], since: Mapping[str, float], knowledge: Knowledge
 ) -> tuple[DeviceStatus, ...]:

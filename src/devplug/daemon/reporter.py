@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from devplug import __version__
-from devplug.daemon.device_list import Knowledge, described, device_statuses
+from devplug.daemon.device_list import Knowledge, described, device_statuses, merged
 from devplug.holds.claim_holders import claim_holds, with_claim_holders
+from devplug.holds.decide import Face
 from devplug.holds.holders import pod_resources_status
 from devplug.metrics import catalogue
 from devplug.metrics.devices import pod_resources_families
@@ -46,7 +47,7 @@ class Reporter:
         self._daemon = daemon
         self._holders = holders
         self._config_file = config_file
-        self._made: dict[str, tuple[Snapshot, Knowledge, tuple[DeviceStatus, ...]]] = {}
+        self._made: dict[Face, tuple[Snapshot, Knowledge, tuple[DeviceStatus, ...]]] = {}
 
     def probes(self) -> Probes:
         """Return the pages about the daemon."""
@@ -60,18 +61,19 @@ class Reporter:
 
     def status(self) -> ProcessStatus:
         """Return how the daemon is at this moment."""
-        plugins = self._daemon.plugins
-        known = {name: self._knowledge(plugin) for name, plugin in plugins.items()}
-        self._made = {name: made for name, made in self._made.items() if name in known}
+        plugins = self._daemon.faces
+        known = {face: self._knowledge(plugin) for face, plugin in plugins.items()}
+        self._made = {face: made for face, made in self._made.items() if face in known}
 
-        def describe_of(name: str) -> Describe:
+        def describe_of(face: Face) -> Describe:
             # Between two steps of a reload a plugin may be served that the daemon does not have.
-            return partial(self._devices, plugins[name], known[name]) if name in known else said_by_themselves
+            return partial(self._devices, plugins[face], known[face]) if face in known else said_by_themselves
 
         holds = [*claim_holds(self._holders.pods)] if self._holders else []
-        resources = tuple(
-            with_claim_holders(described(one, known[one.name]) if one.name in known else one, holds)
+        resources = merged(
+            with_claim_holders(described(one, known[face]) if face in known else one, holds)
             for one in self._serving.statuses(describe_of)
+            for face in [Face(one.name, one.driver)]
         )
         return replace(
             status_of(resources, __version__, self._serving.drivers.statuses()),
@@ -83,11 +85,11 @@ class Reporter:
         self, plugin: ConfiguredPlugin, knowledge: Knowledge, inventory: Inventory
     ) -> tuple[DeviceStatus, ...]:
         """Return the statuses of a resource's devices: those of last time, if all is as it was."""
-        name = str(plugin.resource_name)
-        snapshot, made = inventory.snapshot, self._made.get(name)
+        face = plugin.face
+        snapshot, made = inventory.snapshot, self._made.get(face)
         if made is None or made[0] is not snapshot or not made[1].is_same_as(knowledge):
             statuses = device_statuses(snapshot.devices.values(), inventory.since, knowledge)
-            made = self._made[name] = snapshot, knowledge, statuses
+            made = self._made[face] = snapshot, knowledge, statuses
         return made[2]
 
     def _knowledge(self, plugin: ConfiguredPlugin) -> Knowledge:
@@ -106,11 +108,9 @@ class Reporter:
         )
 
     def _faults(self) -> tuple[str, ...]:
-        plugins = self._daemon.plugins
+        waiting = {face.resource_name for face, one in self._daemon.faces.items() if one.is_waiting}
         return grouped_faults(
-            (name, fault)
-            for name, fault in self._serving.faults().items()
-            if name not in plugins or not plugins[name].is_waiting
+            (name, fault) for name, fault in self._serving.faults().items() if name not in waiting
         )
 
     def _config_status(self) -> ConfigStatus | None:

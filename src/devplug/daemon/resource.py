@@ -21,6 +21,7 @@ from devplug.daemon.sources.hardware import numa_distances
 from devplug.daemon.sources.kinds import source_of
 from devplug.devices import Device, Health, HealthState
 from devplug.errors import AllocationError, ForbiddenPathError, PluginError, UnhealthyDeviceError
+from devplug.holds.decide import BELONGS, Face
 from devplug.holds.held_devices import HeldDevices
 from devplug.holds.holders import ANSWER_SECONDS
 from devplug.linux.notifier import within
@@ -77,8 +78,10 @@ class ConfiguredPlugin(DevicePlugin):
         resource: Resource,
         context: DaemonContext | None = None,
         before: ConfiguredPlugin | None = None,
+        driver: str = "",
     ) -> None:
         self.resource = resource
+        self.face = face = Face(resource.name, driver)
         self.resource_name = resource.name
         self.context = context or DaemonContext()
         self.listing = DeviceList(
@@ -89,12 +92,12 @@ class ConfiguredPlugin(DevicePlugin):
         self.held: HeldDevices[HostDevice] = HeldDevices(
             care_of(resource),
             self.context.holders_of(resource),
-            claimed_ids=self.context.claimed_ids_of(resource),
-            claimed_use=partial(self.context.claimed_use, resource.name),
-            releasing=self.context.releasing.setdefault(resource.name, set()),
-            given=self.context.given.setdefault(resource.name, {}),
+            claimed_ids=partial(self.context.claimed_ids, face) if resource.serve == "dra" else None,
+            claimed_use=partial(self.context.claimed_use, face),
+            releasing=self.context.releasing.setdefault(face, set()),
+            given=self.context.given.setdefault(face, {}),
             clean_elsewhere=self.context.clean_elsewhere,
-            is_in_use=partial(self.context.ownership.is_in_use, resource.name),
+            is_in_use=partial(self.context.ownership.is_in_use, face),
             dirty_file=self.context.dirty_file(resource.name),
             before=before.held if before else None,
         )
@@ -159,6 +162,7 @@ class ConfiguredPlugin(DevicePlugin):
         if (
             cdi is not None
             and self.kept.cdi_spec is None
+            and self.resource.serve != "dra"
             and (self.resource.expose.strategy == "cdi" or cdi.has_file(kind_of(self.resource_name)))
         ):
             self.kept.cdi_spec = ResourceCdiSpec(self.resource, cdi, self._host)
@@ -175,6 +179,7 @@ class ConfiguredPlugin(DevicePlugin):
     def retire(self) -> None:
         """Refuse every Allocate from now on, as the file no longer has this resource, until `is_over`."""
         self.is_retired = True
+        self.context.ownership.look(self.face, (), on_change=self.look_again)
         self._changed.set()
 
     # ── what is there ─────────────────────────────────────────────────────────────────────────────
@@ -262,7 +267,7 @@ class ConfiguredPlugin(DevicePlugin):
         seen = {found.name for found in mine}.union(refused)
         lost = [one for name, one in self.listing.present().items() if name not in seen]
         # A retired resource has looked at nothing, as far as others are concerned.
-        elsewhere = {} if self.is_retired else self.context.ownership.elsewhere(self.resource_name)
+        elsewhere = {} if self.is_retired else self.context.ownership.elsewhere(self.face)
         now = self.context.clock()
         twins = self.context.ownership.names.twins
         scan = ScanResult(mine, now, unchecked, held_ids, refused, elsewhere, twins, self._listed_health_of)
@@ -274,7 +279,7 @@ class ConfiguredPlugin(DevicePlugin):
             return listed
         if not (held_ids or self._calls or self.held.is_any_pending()):
             self.is_over.set()
-        absent = self.context.ownership.absent(self.resource_name)
+        absent = self.context.ownership.absent(self.face)
         return self.listing.retire(held_ids, absent)
 
     def _named(self, looked: Sequence[HostDevice]) -> Sequence[HostDevice]:
@@ -285,18 +290,17 @@ class ConfiguredPlugin(DevicePlugin):
         """Return the devices that this resource offers, and by name why it does not offer others."""
         ownership, is_shared = self.context.ownership, self.resource.overlap == "shared"
         named = self._named(looked)
-        found = () if self.is_retired else named
-        if not self._is_current:
-            outcome = ownership.foresee(self.resource_name, found, is_shared=is_shared)
-        else:
-            outcome = ownership.look(
-                self.resource_name, found, is_shared=is_shared, on_change=self.look_again
-            )
         if self.is_retired:  # it offers nothing, and its status shows what is there
             return named, {}
+        if not self._is_current:
+            outcome = ownership.foresee(self.face, named, is_shared=is_shared)
+        else:
+            outcome = ownership.look(self.face, named, is_shared=is_shared, on_change=self.look_again)
         for name in sorted(outcome.withheld.keys() - self.withheld.keys()):
             logger.warning(
-                "a device is not offered; to share hardware, write overlap: shared in each of its resources",
+                "a device is not offered; to share hardware, write overlap: shared in each of its resources"
+                if outcome.withheld[name].startswith(BELONGS)
+                else "a device is not offered until its container has ended",
                 extra={
                     "resource_name": self.resource_name,
                     "device_id": name,
@@ -456,7 +460,7 @@ class ConfiguredPlugin(DevicePlugin):
             # At the begin of the call: its list changes when the device is released.
             if former := [one for one in devices if not self.listing.is_listed(one.id)]:
                 raise UnhealthyDeviceError("a container holds it by another number of replicas", *former)
-            elsewhere = self.context.ownership.elsewhere(self.resource_name)
+            elsewhere = self.context.ownership.elsewhere(self.face)
             # A reset may have the device appear anew, so its nodes are looked at afterwards.
             await self.held.before_giving(devices)
             names = self._names(devices)
@@ -526,7 +530,7 @@ class ConfiguredPlugin(DevicePlugin):
 
     def _complete_holds(self, mine: Iterable[HostDevice]) -> None:
         """Record what containers have of devices of which an older version has recorded the IDs alone."""
-        if not (ids := self.context.ownership.incomplete.get(self.resource_name)):
+        if not (ids := self.context.ownership.incomplete.get(self.face)):
             return
         found = {one.name: one for one in mine}
         for device_id in sorted(ids):
@@ -540,7 +544,7 @@ class ConfiguredPlugin(DevicePlugin):
         """Raise `UnhealthyDeviceError` if a container has the hardware of one of these in another way."""
         is_shared = self.resource.overlap == "shared"
         for one in found.values():
-            hold = self.context.ownership.conflict(self.resource_name, one, found, is_shared=is_shared)
+            hold = self.context.ownership.conflict(self.face, one, found, is_shared=is_shared)
             if hold is not None:
                 raise UnhealthyDeviceError(f"held as {hold}", Device(one.name))
 
@@ -550,7 +554,7 @@ class ConfiguredPlugin(DevicePlugin):
         by_name = {share.found.name: use_of(share, self.resource, ownership.boot) for share in given.shares}
         self.held.give(devices, {one.id: by_name[self.held.name_of(one.id)] for one in devices})
         found = {share.found.name: share.found for share in given.shares}
-        ownership.note_given(self.resource_name, [(found[name], use) for name, use in by_name.items()])
+        ownership.note_given(self.face, [(found[name], use) for name, use in by_name.items()])
 
     async def prefer(
         self, available: Sequence[Device], must_include: Sequence[Device], size: int, /
@@ -619,7 +623,7 @@ class ConfiguredPlugin(DevicePlugin):
         """
         known = self.listing.known.get(name)
         if known is None or not (known.is_present or was_listed):
-            is_elsewhere = name in self.context.ownership.elsewhere(self.resource_name)
+            is_elsewhere = name in self.context.ownership.elsewhere(self.face)
             raise UnhealthyDeviceError(REMOVED if is_elsewhere else "unplugged", Device(name))
         if not is_tolerated and (health := self._health_of(name)).state is HealthState.UNHEALTHY:
             raise UnhealthyDeviceError(health.reason, Device(name))

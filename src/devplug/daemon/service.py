@@ -284,8 +284,7 @@ async def serve_config(
             on_change=serving.notifier.notify,
         )
         daemon = Daemon(serving, context, group)
-        context.claimed_ids = daemon.claimed_ids
-        context.driver_of = daemon.driver_of
+        context.claimed_ids = serving.drivers.claimed_ids
         context.clean_elsewhere = daemon.clean_elsewhere
         context.claimed = serving.drivers.held
         context.claims_revision = lambda: serving.drivers.claims_revision
@@ -301,10 +300,11 @@ async def serve_config(
             if holders is not None and pod_resources is not None:
                 start(holders.run)
                 start(partial(daemon.learn_holders, holders, pod_resources))
-                start(partial(audit_holders, holders, lambda: daemon.plugins))
+                start(partial(audit_holders, holders, lambda: daemon.device_plugins))
                 start(partial(ask_while_claimed, holders, serving))
                 start(partial(compare_lists, serving.folder, lambda: serving.guards, pod_resources))
-                start(partial(compare_holders, holders, lambda: serving.guards, lambda: daemon.plugins))
+                plugins = lambda: daemon.device_plugins  # noqa: E731
+                start(partial(compare_holders, holders, lambda: serving.guards, plugins))
             start(partial(decide_at_claims, context, serving))
             start(partial(context.ownership.follow_paths, context.host.inside))
             if config_file is not None:

@@ -259,9 +259,16 @@ class NodeDriver:
             self._offers.notify()
 
     async def until_unpublished(self, resource_name: str) -> None:
-        """Wait until the slices have no devices of a resource, as far as the API server has said."""
-        while self._publisher.may_offer(resource_name):
+        """Wait until the slices have no devices of a resource but those that claims use.
+
+        What slices have is what the API server has said last.
+        """
+        while self._publisher.may_offer(resource_name, self._used_names(resource_name)):
             await self.changed.next.wait()
+
+    def _used_names(self, resource_name: str) -> frozenset[str]:
+        devices = (device for claim in self.claims() for device in claim.devices)
+        return frozenset(one.name for one in devices if one.resource_name == resource_name)
 
     # ── life ──
 

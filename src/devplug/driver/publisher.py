@@ -153,9 +153,12 @@ class Publisher:
         """Whether the API server keeps taints of devices; where not, unhealthy ones are in no slice."""
         return self._takes_taints
 
-    def may_offer(self, resource_name: str) -> bool:
-        """Whether the slices have devices of a resource, by what was heard last; or nothing was heard yet."""
-        return not self.status.version or self._stored.has_devices_of(resource_name)
+    def may_offer(self, resource_name: str, used: Collection[str]) -> bool:
+        """Whether the slices have devices of a resource besides those `used`, by what was heard last.
+
+        So they may as long as nothing was heard. `used` are names in slices.
+        """
+        return not self.status.version or not self._stored.names_of(resource_name).issubset(used)
 
     def wake(self) -> None:
         """Look at `may_begin` again."""

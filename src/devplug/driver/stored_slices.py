@@ -34,11 +34,15 @@ class StoredSlices:
         """Return the slices."""
         return self._known.values()
 
-    def has_devices_of(self, resource_name: str) -> bool:
-        """Whether any device is of this resource."""
+    def names_of(self, resource_name: str) -> frozenset[str]:
+        """Return the names of the devices of a resource."""
         value = resource_value(resource_name)
-        devices = (device for one in self._known.values() for device in one.devices)
-        return any(text(one, "attributes", RESOURCE_ATTRIBUTE, "string") == value for one in devices)
+        return frozenset(
+            text(one, "name")
+            for stored in self._known.values()
+            for one in stored.devices
+            if text(one, "attributes", RESOURCE_ATTRIBUTE, "string") == value
+        )
 
     def take_list(self, found: Iterable[StoredSlice]) -> None:
         """Take all that there are."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from msgspec import Struct, field
 
@@ -23,8 +23,19 @@ if TYPE_CHECKING:
 
 Names: TypeAlias = "Mapping[str, str]"
 
+BELONGS: Final = "belongs to"
+"""How the reason begins for which a resource does not offer hardware that another one offers."""
+
 
 # ── values ──
+
+
+class Face(NamedTuple):
+    """One way in which a resource is served. One that moves has two until its last device is released."""
+
+    resource_name: str
+    driver: str = ""
+    """The DRA driver, for claims; empty for the device plugin."""
 
 
 class Found(Struct, frozen=True):
@@ -44,6 +55,13 @@ class Listing(Struct, frozen=True):
     found: Sequence[Found] = ()
     is_shared: bool = False
     """Whether it shares hardware with other resources that do: `overlap: shared`."""
+    driver: str = ""
+    """The DRA driver that serves it; empty for the device plugin."""
+
+    @property
+    def face(self) -> Face:
+        """The resource, and how it is served."""
+        return Face(self.resource_name, self.driver)
 
 
 class Hold(Struct, frozen=True):
@@ -60,6 +78,13 @@ class Hold(Struct, frozen=True):
     """Who has it, for people: `default/pod`. Empty where that is not known."""
     is_over: bool = False
     """Whether no container has it any more, and it only has to be cleaned."""
+    driver: str = ""
+    """The DRA driver by which a claim has it; empty for the device plugin."""
+
+    @property
+    def face(self) -> Face:
+        """The resource, and how it was given out."""
+        return Face(self.resource_name, self.driver)
 
     @property
     def keys(self) -> set[Key]:
@@ -81,38 +106,40 @@ class Withheld(Struct, frozen=True):
     """The name under which it stays listed, because it is still to be cleaned; else empty."""
 
 
-_NOTHING: Mapping[str, Withheld] = MappingProxyType({})
+_NONE_WITHHELD: Mapping[str, Withheld] = MappingProxyType({})
 
 
 class Decision(Struct, frozen=True):
     """What all resources offer."""
 
-    names: Mapping[str, Names] = field(default_factory=dict)
-    """By resource: the name under which a device is held, by the source's name, where they differ."""
-    withheld: Mapping[str, Mapping[str, Withheld]] = field(default_factory=dict)
-    """By resource and by the source's name of the device."""
+    names: Mapping[Face, Names] = field(default_factory=dict)
+    """By face: the name under which a device is held, by the source's name, where they differ."""
+    withheld: Mapping[Face, Mapping[str, Withheld]] = field(default_factory=dict)
+    """By face and by the source's name of the device."""
     holds_of: dict[Key, list[tuple[Hold, bool]]] = field(default_factory=dict)
     """By key: the holds that share it, and whether each of them may share the hardware."""
-    elsewhere: frozenset[tuple[str, str]] = frozenset()
-    """Resource and name of the holds whose hardware only other resources find."""
+    other_way: Mapping[tuple[Face, str], Hold] = field(default_factory=dict)
+    """By face and name: the hold of a device without keys that its resource gave out in another way."""
+    elsewhere: frozenset[tuple[Face, str]] = frozenset()
+    """Face and name of the holds whose hardware only other faces find."""
     unfound: tuple[Hold, ...] = ()
     """The holds whose hardware no resource finds."""
 
-    def names_of(self, resource_name: str) -> Names:
-        """Return `names` of one resource."""
-        return self.names.get(resource_name, {})
+    def names_of(self, face: Face) -> Names:
+        """Return `names` of one face."""
+        return self.names.get(face, {})
 
-    def withheld_of(self, resource_name: str) -> Mapping[str, Withheld]:
-        """Return `withheld` of one resource."""
-        return self.withheld.get(resource_name, _NOTHING)
+    def withheld_of(self, face: Face) -> Mapping[str, Withheld]:
+        """Return `withheld` of one face."""
+        return self.withheld.get(face, _NONE_WITHHELD)
 
-    def differs(self, other: Decision, resource_name: str) -> bool:
-        """Whether a resource lists something else by the other decision."""
-        return self._listed(resource_name) != other._listed(resource_name)
+    def differs(self, other: Decision, face: Face) -> bool:
+        """Whether a face lists something else by the other decision."""
+        return self._listed(face) != other._listed(face)
 
-    def _listed(self, resource_name: str) -> object:
-        elsewhere = {name for resource, name in self.elsewhere if resource == resource_name}
-        return self.names_of(resource_name), self.withheld_of(resource_name), elsewhere
+    def _listed(self, face: Face) -> object:
+        elsewhere = {name for other, name in self.elsewhere if other == face}
+        return self.names_of(face), self.withheld_of(face), elsewhere
 
     def add(self, hold: Hold) -> None:
         """Add a hold that changes nothing else, as `Findings.is_found_elsewhere` tells."""
@@ -120,24 +147,27 @@ class Decision(Struct, frozen=True):
         for key in hold.keys:
             self.holds_of.setdefault(key, []).append((hold, may_share))
 
-    def is_in_use(self, resource_name: str, name: str, keys: Iterable[Key]) -> bool:
+    def is_in_use(self, face: Face, name: str, keys: Iterable[Key]) -> bool:
         """Whether a container has the hardware with these keys in another way than by this name."""
         return any(
-            not hold.is_over and (hold.resource_name, hold.name) != (resource_name, name)
+            not hold.is_over and (hold.face, hold.name) != (face, name)
             for key in keys
             for hold, _ in self.holds_of.get(key, ())
         )
 
     def conflict(
-        self, resource_name: str, names: Collection[str], keys: Iterable[Key], *, is_shared: bool
+        self, face: Face, names: Collection[str], keys: Iterable[Key], *, is_shared: bool
     ) -> Hold | None:
         """Return another hold of the hardware with these keys; None if the device may be allocated.
 
-        A hold of a device of the resource with one of these names is not another one.
+        A hold of a device of the face with one of these names is not another one.
         """
+        for name in names if self.other_way else ():
+            if hold := self.other_way.get((face, name)):
+                return hold
         for key in keys:
             for hold, may_share in self.holds_of.get(key, ()):
-                is_own = hold.resource_name == resource_name and hold.name in names
+                is_own = hold.name in names and hold.face == face
                 if not is_own and not (may_share and is_shared):
                     return hold
         return None
@@ -154,28 +184,32 @@ class Findings:
 
     def __init__(self, listings: Iterable[Listing] = ()) -> None:
         self.listings = tuple(listings)
-        self.keys_of = {one.resource_name: _own_keys(one) for one in self.listings}
-        """By resource and name: the keys of a device that no other device of the resource has."""
-        self.named = {one.resource_name: {found.name: found for found in one.found} for one in self.listings}
-        """By resource and name."""
-        self.with_key: dict[Key, list[tuple[str, str]]] = {}
-        """By key: resource and name of the devices with it."""
-        self.with_mark: dict[str, list[tuple[str, Found]]] = {}
-        """By mark of the hardware, or by key where that is not known: the devices with their resources."""
-        for name, devices in self.keys_of.items():
+        self.keys_of = {one.face: _own_keys(one) for one in self.listings}
+        """By face and name: the keys of a device that no other device of the resource has."""
+        self.named = {one.face: {found.name: found for found in one.found} for one in self.listings}
+        """By face and name."""
+        self.faces_of: dict[str, list[Face]] = {}
+        """By resource."""
+        for face in self.named:
+            self.faces_of.setdefault(face.resource_name, []).append(face)
+        self.with_key: dict[Key, list[tuple[Face, str]]] = {}
+        """By key: face and name of the devices with it."""
+        self.with_mark: dict[str, list[tuple[Face, Found]]] = {}
+        """By mark of the hardware, or by key where that is not known: the devices with their faces."""
+        for face, devices in self.keys_of.items():
             for device, keys in devices.items():
                 for key in keys:
-                    self.with_key.setdefault(key, []).append((name, device))
+                    self.with_key.setdefault(key, []).append((face, device))
         for listing in self.listings:
             for found in listing.found:
                 for mark in marks(found.hardware) if found.hardware else found.keys:
-                    self.with_mark.setdefault(mark, []).append((listing.resource_name, found))
+                    self.with_mark.setdefault(mark, []).append((listing.face, found))
         self.contested = frozenset(one for found in self.with_key.values() if len(found) > 1 for one in found)
-        """Resource and name of the devices that several resources find."""
+        """Face and name of the devices that several resources find."""
 
     def is_found_elsewhere(self, hold: Hold) -> bool:
-        """Whether another resource than the hold's finds hardware with a key of the hold."""
-        return any(name != hold.resource_name for key in hold.keys for name, _ in self.with_key.get(key, ()))
+        """Whether another face than the hold's finds hardware with a key of the hold."""
+        return any(face != hold.face for key in hold.keys for face, _ in self.with_key.get(key, ()))
 
 
 def decide(findings: Findings, holds: Sequence[Hold], twins: Collection[str] = ()) -> Decision:
@@ -191,16 +225,22 @@ def decide(findings: Findings, holds: Sequence[Hold], twins: Collection[str] = (
         for key in hold.keys.union(own_keys):
             holds_of.setdefault(key, []).append((hold, may_share))
     names, displaced = _held_names(findings, holds, matches)
-    decision = Decision(names, {}, holds_of)
-    held = {(hold.resource_name, hold.name): hold.is_over for hold in holds}
+    other_way = {
+        (face, one.name): hold
+        for hold, found in zip(holds, matches, strict=True)
+        for face, one in found
+        if face != hold.face and face.resource_name == hold.resource_name and not one.keys
+    }
+    decision = Decision(names, {}, holds_of, other_way)
+    held = {(hold.face, hold.name): hold.is_over for hold in holds}
     withheld = _withheld(findings, decision, displaced, held)
     elsewhere = frozenset(
-        (hold.resource_name, hold.name)
+        (hold.face, hold.name)
         for hold, found in zip(holds, matches, strict=True)
-        if found and all(name != hold.resource_name for name, _ in found)
+        if found and all(name != hold.face for name, _ in found)
     )
     unfound = tuple(hold for hold, found in zip(holds, matches, strict=True) if not found)
-    return Decision(names, withheld, holds_of, elsewhere, unfound)
+    return Decision(names, withheld, holds_of, other_way, elsewhere, unfound)
 
 
 def _own_keys(listing: Listing) -> dict[str, tuple[Key, ...]]:
@@ -209,23 +249,24 @@ def _own_keys(listing: Listing) -> dict[str, tuple[Key, ...]]:
     return {one.name: tuple(key for key in one.keys if counted[key] == 1) for one in listing.found}
 
 
-def _matches(findings: Findings, hold: Hold, twins: Collection[str]) -> list[tuple[str, Found]]:
+def _matches(findings: Findings, hold: Hold, twins: Collection[str]) -> list[tuple[Face, Found]]:
     """Return the present devices that are the hardware of a hold, with their resources.
 
     Where the hardware of the hold, or of a device, is not known, the name tells within the resource, or a
     device number to which the hold's path still leads.
     """
-    resource_name, hardware = hold.resource_name, hold.use.hardware if hold.use else None
+    own, hardware = hold.face, hold.use.hardware if hold.use else None
     same = {
         (name, one.name): one
         for mark in marks(hardware)
         for name, one in findings.with_mark.get(mark, ())
         if hardware is not None and one.hardware is not None and hardware.is_same(one.hardware, twins)
     }
-    named = findings.named.get(resource_name, {}).get(hold.name)
-    if named is not None and (hardware is None or named.hardware is None):
-        same[resource_name, hold.name] = named
-    if hold.use is None and named is None and resource_name in findings.named:
+    for face in findings.faces_of.get(hold.resource_name, ()):
+        named = findings.named[face].get(hold.name)
+        if named is not None and (hardware is None or named.hardware is None):
+            same[face, hold.name] = named
+    if hold.use is None and (own, hold.name) not in same and own in findings.named:
         # An older version has recorded the ID alone, which an edit has changed since.
         same.update(((name, one.name), one) for name, one in _usually_called(hold.name, findings.listings))
     still = set(hold.leads_to).intersection(hold.use.numbers if hold.use else ())
@@ -233,85 +274,85 @@ def _matches(findings: Findings, hold: Hold, twins: Collection[str]) -> list[tup
         ((name, one.name), one)
         for key in still
         for name, one in findings.with_mark.get(key, ())
-        if name == resource_name
+        if name == own
     )
     return [(name, found) for (name, _), found in same.items()]
 
 
-def _usually_called(name: str, listings: Iterable[Listing]) -> Iterator[tuple[str, Found]]:
+def _usually_called(name: str, listings: Iterable[Listing]) -> Iterator[tuple[Face, Found]]:
     """Yield the devices, with their resources, that have an ID by default or in any resource."""
     names = {name, name.rpartition(REPLICA_MARK)[0] or name}
     for listing in listings:
         for one in listing.found:
             if names & {one.name, *marks(one.hardware)}:
-                yield listing.resource_name, one
+                yield listing.face, one
 
 
 def _held_names(
-    findings: Findings, holds: Sequence[Hold], matches: Sequence[Sequence[tuple[str, Found]]]
-) -> tuple[dict[str, dict[str, str]], dict[str, dict[str, Hold]]]:
+    findings: Findings, holds: Sequence[Hold], matches: Sequence[Sequence[tuple[Face, Found]]]
+) -> tuple[dict[Face, dict[str, str]], dict[Face, dict[str, Hold]]]:
     """Return the names of devices that their sources call otherwise, and devices that can have no name.
 
     A held device has the name under which it is held. A device whose name is held for other hardware has its
     place in its name meanwhile; it has no name while the hold's paths may lead to it at any time, as where
     links swap.
     """
-    names: dict[str, dict[str, str]] = {}
-    displaced: dict[str, dict[str, Hold]] = {}
-    owners: dict[tuple[str, str], tuple[Hold, str, bool]] = {}
+    names: dict[Face, dict[str, str]] = {}
+    displaced: dict[Face, dict[str, Hold]] = {}
+    owners: dict[tuple[Face, str], tuple[Hold, str, bool]] = {}
     for hold, found in zip(holds, matches, strict=True):
-        own = sorted({one.name for name, one in found if name == hold.resource_name})
+        own = sorted({one.name for name, one in found if name == hold.face})
         here = hold.name if hold.name in own else own[0] if own else ""
         owner = hold, here, bool(here) or not (found or hold.leads_to)
-        owners.setdefault((hold.resource_name, hold.name), owner)
+        owners.setdefault((hold.face, hold.name), owner)
         if here and here != hold.name:
-            names.setdefault(hold.resource_name, {}).setdefault(here, hold.name)
-    for (resource_name, name), (hold, here, is_settled) in owners.items():
-        one = findings.named.get(resource_name, {}).get(name)
-        if one is None or here == name or name in names.get(resource_name, {}):
+            names.setdefault(hold.face, {}).setdefault(here, hold.name)
+    for (face, name), (hold, here, is_settled) in owners.items():
+        one = findings.named.get(face, {}).get(name)
+        if one is None or here == name or name in names.get(face, {}):
             continue
         if is_settled and one.hardware is not None:
             alias = stable_id(f"{name}@{one.hardware.place}")
-            names.setdefault(resource_name, {})[name] = alias
+            names.setdefault(face, {})[name] = alias
         else:
-            displaced.setdefault(resource_name, {})[name] = hold
+            displaced.setdefault(face, {})[name] = hold
     return names, displaced
 
 
 def _withheld(
     findings: Findings,
     decision: Decision,
-    displaced: Mapping[str, Mapping[str, Hold]],
-    held: Mapping[tuple[str, str], bool],
-) -> dict[str, dict[str, Withheld]]:
-    doubtful: dict[str, set[str]] = {name: set(devices) for name, devices in displaced.items()}
+    displaced: Mapping[Face, Mapping[str, Hold]],
+    held: Mapping[tuple[Face, str], bool],
+) -> dict[Face, dict[str, Withheld]]:
+    doubtful: dict[Face, set[str]] = {face: set(devices) for face, devices in displaced.items()}
     on_held_keys = (one for key in decision.holds_of for one in findings.with_key.get(key, ()))
-    for name, device in (*findings.contested, *on_held_keys):
-        doubtful.setdefault(name, set()).add(device)
+    for face, device in (*findings.contested, *on_held_keys, *decision.other_way):
+        doubtful.setdefault(face, set()).add(device)
     owners: dict[Key, tuple[str, bool]] = {}
-    withheld: dict[str, dict[str, Withheld]] = {}
+    withheld: dict[Face, dict[str, Withheld]] = {}
     for listing in findings.listings:
-        name, is_shared = listing.resource_name, listing.is_shared
-        renamed, keys_of = decision.names_of(name), findings.keys_of[name]
+        face, name, is_shared = listing.face, listing.resource_name, listing.is_shared
+        renamed, keys_of = decision.names_of(face), findings.keys_of[face]
         mine = {
             device: Withheld(f"its ID is held for other hardware, as {hold}", name)
-            for device, hold in displaced.get(name, {}).items()
+            for device, hold in displaced.get(face, {}).items()
         }
-        for device in sorted(doubtful.get(name, ())):
+        for device in sorted(doubtful.get(face, ())):
             called = renamed.get(device, device)
             # What only has to be cleaned stays with its resource, but a container may open it by its number.
-            is_own, is_over = (name, called) in held, held.get((name, called), False)
+            is_own, is_over = (face, called) in held, held.get((face, called), False)
             if device in mine or (is_own and not is_over):
                 continue
-            if hold := decision.conflict(name, (called,), keys_of[device], is_shared=is_shared):
+            if hold := decision.conflict(face, (called,), keys_of[device], is_shared=is_shared):
                 mine[device] = Withheld(f"held as {hold}", hold.resource_name, called if is_own else "")
             elif not is_own and (owner := _owner(keys_of[device], owners, is_shared=is_shared)):
-                mine[device] = Withheld(f"belongs to {owner}", owner)
-        for device in doubtful.get(name, set()) - mine.keys():
+                mine[device] = Withheld(f"{BELONGS} {owner}", owner)
+        for device in doubtful.get(face, set()) - mine.keys():
             for key in keys_of[device]:
                 owners.setdefault(key, (name, is_shared))
         if mine:
-            withheld[name] = mine
+            withheld[face] = mine
     return withheld
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from devplug.holds.decide import Decision, Findings, Found, Hold, Listing, decide
+from devplug.holds.decide import Decision, Face, Findings, Found, Hold, Listing, decide
 from devplug.holds.hardware import MEMORY_MAJOR, REPLICA_MARK, Use, number_key, wholes
 from devplug.holds.names import NamesRegister
 from devplug.linux.inotify import shared_watcher
@@ -110,14 +110,14 @@ class Outcome(Struct, Generic[AnyFound], frozen=True):
     """By name: why a device is not offered."""
 
 
-def _listing(resource_name: str, looked: Iterable[FoundDevice], *, is_shared: bool) -> Listing:
+def _listing(face: Face, looked: Iterable[FoundDevice], *, is_shared: bool) -> Listing:
     found = tuple([Found(one.name, one.identity, one.keys) for one in looked])
-    return Listing(resource_name, found, is_shared)
+    return Listing(face.resource_name, found, is_shared, face.driver)
 
 
-def _outcome(decision: Decision, resource_name: str, looked: Sequence[AnyFound]) -> Outcome[AnyFound]:
-    """Return what a resource offers of what it has found."""
-    names, withheld = decision.names_of(resource_name), decision.withheld_of(resource_name)
+def _outcome(decision: Decision, face: Face, looked: Sequence[AnyFound]) -> Outcome[AnyFound]:
+    """Return what a face offers of what its resource has found."""
+    names, withheld = decision.names_of(face), decision.withheld_of(face)
     if not names and not withheld:
         return Outcome(tuple(looked), {})
     offered = [
@@ -135,8 +135,7 @@ class Ownership(Generic[AnyFound]):
     """Which resource offers which hardware; lives as long as its process.
 
     `number_at` returns the key of the device number to which a host path leads now; None if it leads to
-    none, and `hardware_at` the hardware there. `driver_of` returns the DRA driver that serves a resource of
-    this process; empty for a device plugin. `held` yields what is held now, of all resources and by
+    none, and `hardware_at` the hardware there. `held` yields what is held now, of all resources and by
     claims, and `revision` returns a value that changes with it.
     """
 
@@ -148,19 +147,17 @@ class Ownership(Generic[AnyFound]):
         revision: Callable[[], object] = lambda: None,
         boot: str = "",
         hardware_at: Callable[[str], Hardware | None] = lambda _: None,
-        driver_of: Callable[[str], str] = lambda _: "",
     ) -> None:
         self.names = register or NamesRegister()
         self.boot = boot
         self._number_at = number_at
         self._hardware_at = hardware_at
-        self._driver_of = driver_of
         self._held = held
         self._revision = revision
         self._ranks: dict[str, int] = {}
-        self._resources: dict[str, _Resource[AnyFound]] = {}
-        self.incomplete: dict[str, set[str]] = {}
-        """By resource: the held IDs of which an older version has recorded nothing else."""
+        self._resources: dict[Face, _Resource[AnyFound]] = {}
+        self.incomplete: dict[Face, set[str]] = {}
+        """By face: the held IDs of which an older version has recorded nothing else."""
         self._findings = Findings()
         self._found_at: int | None = None
         """The version of what `_findings` was made of."""
@@ -184,7 +181,7 @@ class Ownership(Generic[AnyFound]):
 
     def look(
         self,
-        resource_name: str,
+        face: Face,
         looked: Sequence[AnyFound],
         *,
         is_shared: bool = False,
@@ -194,26 +191,24 @@ class Ownership(Generic[AnyFound]):
 
         `on_change` is called when that becomes something else without a look of the resource.
         """
-        resource = self._resources.setdefault(resource_name, _Resource())
+        resource = self._resources.setdefault(face, _Resource())
         resource.on_change = on_change
         listing = resource.listing
         if listing is None or looked != resource.looked or is_shared != listing.is_shared:
-            resource.looked, resource.listing = looked, _listing(resource_name, looked, is_shared=is_shared)
+            resource.looked, resource.listing = looked, _listing(face, looked, is_shared=is_shared)
             resource.names = frozenset([one.name for one in looked])
             self._version += 1
-        return _outcome(self._current(resource_name), resource_name, looked)
+        return _outcome(self._current(face), face, looked)
 
-    def foresee(
-        self, resource_name: str, looked: Sequence[AnyFound], *, is_shared: bool
-    ) -> Outcome[AnyFound]:
+    def foresee(self, face: Face, looked: Sequence[AnyFound], *, is_shared: bool) -> Outcome[AnyFound]:
         """Return what `look` would return, and change nothing: for an edit that is not in effect."""
-        mine = _listing(resource_name, looked, is_shared=is_shared)
-        decision = decide(Findings(self._listings({resource_name: mine})), self._holds(), self.names.twins)
-        return _outcome(decision, resource_name, looked)
+        mine = _listing(face, looked, is_shared=is_shared)
+        decision = decide(Findings(self._listings({face: mine})), self._holds(), self.names.twins)
+        return _outcome(decision, face, looked)
 
-    def leave(self, resource_name: str) -> None:
+    def leave(self, face: Face) -> None:
         """Forget what a resource has found; a second call does nothing."""
-        if self._resources.pop(resource_name, None):
+        if self._resources.pop(face, None):
             self._version += 1
             self.refresh()
 
@@ -274,37 +269,37 @@ class Ownership(Generic[AnyFound]):
         self._current()
 
     def conflict(
-        self, resource_name: str, found: AnyFound, names: Collection[str], *, is_shared: bool
+        self, face: Face, found: AnyFound, names: Collection[str], *, is_shared: bool
     ) -> Hold | None:
         """Return another hold of a device's hardware; None if a container may have the device.
 
         The caller allocates the resource's devices with these names, and has checked that no pod holds them.
         """
-        return self._current().conflict(resource_name, names, found.keys, is_shared=is_shared)
+        return self._current().conflict(face, names, found.keys, is_shared=is_shared)
 
-    def is_in_use(self, resource_name: str, found: AnyFound) -> bool:
+    def is_in_use(self, face: Face, found: AnyFound) -> bool:
         """Whether a container has the hardware of a device that was released, in another way."""
-        return self._current().is_in_use(resource_name, found.name, found.keys)
+        return self._current().is_in_use(face, found.name, found.keys)
 
-    def absent(self, resource_name: str) -> frozenset[str]:
+    def absent(self, face: Face) -> frozenset[str]:
         """Return the names of a resource's held devices whose hardware nothing shows to be present."""
-        unfound = [one for one in self._current().unfound if one.resource_name == resource_name]
+        unfound = [one for one in self._current().unfound if one.face == face]
         return frozenset(
             one.name
             for one in unfound
             if one.use is not None and (one.use.hardware or one.use.numbers) and not self._leads_to_it(one)
         )
 
-    def elsewhere(self, resource_name: str) -> dict[str, str]:
+    def elsewhere(self, face: Face) -> dict[str, str]:
         """Return a resource's held devices that are present and not among what it offers, by name.
 
         An edit may have narrowed its selector: "". Else it says why a released device cannot be allocated.
         """
         decision = self._current()
-        unfound = [one for one in decision.unfound if one.resource_name == resource_name]
-        found = {name for resource, name in decision.elsewhere if resource == resource_name}
+        unfound = [one for one in decision.unfound if one.face == face]
+        found = {name for other, name in decision.elsewhere if other == face}
         found.update(one.name for one in unfound if self._leads_to_it(one))
-        withheld = decision.withheld_of(resource_name)
+        withheld = decision.withheld_of(face)
         return dict.fromkeys(found, "") | {
             one.listed_as: one.reason for one in withheld.values() if one.listed_as
         }
@@ -323,14 +318,15 @@ class Ownership(Generic[AnyFound]):
                 return True
         return False
 
-    def note_given(self, resource_name: str, given: Iterable[tuple[AnyFound, Use]]) -> None:
+    def note_given(self, face: Face, given: Iterable[tuple[AnyFound, Use]]) -> None:
         """Take over holds that were recorded just now: without a new decision, if that changes no offer."""
-        holds = [Hold(resource_name, found.name, use, found.keys) for found, use in given]
+        name, driver = face
+        holds = [Hold(name, found.name, use, found.keys, driver=driver) for found, use in given]
         for hold in holds:
             for path in hold.use.paths if hold.use else ():
                 self._lead(path)
             self._decision.add(hold)
-        names = self._resources[resource_name].names if resource_name in self._resources else frozenset()
+        names = self._resources[face].names if face in self._resources else frozenset()
         if any(hold.name not in names or self._findings.is_found_elsewhere(hold) for hold in holds):
             self.refresh_soon()
         else:
@@ -339,7 +335,7 @@ class Ownership(Generic[AnyFound]):
     def _state(self) -> object:
         return self._version, self._revision()
 
-    def _current(self, caller: str = "") -> Decision:
+    def _current(self, caller: Face | None = None) -> Decision:
         """Return the decision on what is known now, and wake the resources for which it changes something."""
         state = self._state()
         if state != self._decided_at:
@@ -348,53 +344,50 @@ class Ownership(Generic[AnyFound]):
                 self._note_twins(self._findings.listings)
             before, self._decision = self._decision, decide(self._findings, self._holds(), self.names.twins)
             self._decided_at = state
-            for name in sorted(self._resources, key=self._rank):
-                if name != caller and self._decision.differs(before, name):
-                    self._resources[name].on_change()
+            for face in sorted(self._resources, key=self._rank):
+                if face != caller and self._decision.differs(before, face):
+                    self._resources[face].on_change()
         return self._decision
 
-    def _rank(self, resource_name: str) -> tuple[int, str]:
-        return self._ranks.get(resource_name, len(self._ranks)), resource_name
+    def _rank(self, face: Face) -> tuple[int, Face]:
+        return self._ranks.get(face.resource_name, len(self._ranks)), face
 
-    def _listings(self, others: Mapping[str, Listing] = MappingProxyType({})) -> list[Listing]:
+    def _listings(self, others: Mapping[Face, Listing] = MappingProxyType({})) -> list[Listing]:
         """Return what each resource has found, in the order of the configuration; some are in `others`."""
-        found = {name: one.listing for name, one in self._resources.items()} | dict(others)
-        return [one for name in sorted(found, key=self._rank) if (one := found[name]) is not None]
+        found = {face: one.listing for face, one in self._resources.items()} | dict(others)
+        return [one for face in sorted(found, key=self._rank) if (one := found[face]) is not None]
 
     def _holds(self) -> list[Hold]:
         self.incomplete, self._leads = {}, {}
         return [self._hold(one) for one in self._held()]
 
     def _hold(self, held: HeldDevice) -> Hold:
-        resource = self._resources.get(held.resource_name)
-        if resource is not None and held.driver != self._driver_of(held.resource_name):
-            # Another process serves the resource in another way: no listing of ours has this hold.
-            how = f"driver {held.driver}" if held.driver else "the device plugin"
-            held, resource = replace(held, resource_name=f"{held.resource_name} of {how}"), None
-        use = held.use
+        face = Face(held.resource_name, held.driver)
+        resource = self._resources.get(face)
+        use, (name, driver) = held.use, face
         if use is None:
-            self.incomplete.setdefault(held.resource_name, set()).add(held.device_id)
-            name = self._name_of(held)
-            if resource is not None and name not in resource.names:
-                hardware = self.names.hardware_of(held.resource_name, name)
-                use = None if hardware is None else Use(name, hardware)
-            return Hold(held.resource_name, name, use, holder=held.holder, is_over=held.is_over)
+            self.incomplete.setdefault(face, set()).add(held.device_id)
+            found_name = self._name_of(held, resource)
+            if resource is not None and found_name not in resource.names:
+                hardware = self.names.hardware_of(name, found_name)
+                use = None if hardware is None else Use(found_name, hardware)
+            return Hold(name, found_name, use, holder=held.holder, is_over=held.is_over, driver=driver)
         leads_to = tuple([key for path in use.paths if (key := self._lead(path))])
         if use.boot != self.boot:
             # After a boot the kernel gives the numbers to other devices.
             use = replace(use, numbers=())
-        return Hold(held.resource_name, use.name, use, leads_to, held.holder, held.is_over)
+        return Hold(name, use.name, use, leads_to, held.holder, held.is_over, driver)
 
     def _lead(self, path: str) -> Key | None:
         key = self._leads[path] = self._number_at(path)
         self._has_paths.set()
         return key
 
-    def _name_of(self, held: HeldDevice) -> str:
+    def _name_of(self, held: HeldDevice, resource: _Resource[AnyFound] | None) -> str:
         """Return the name of a held device that has nothing but its ID: that of a replica has more."""
-        resource = self._resources.get(held.resource_name, _Resource())
         name = held.device_id.rpartition(REPLICA_MARK)[0]
-        is_replica = name in resource.names or (name and self.names.hardware_of(held.resource_name, name))
+        is_found = resource is not None and name in resource.names
+        is_replica = is_found or (name and self.names.hardware_of(held.resource_name, name))
         return name if is_replica else held.device_id
 
     def _note_twins(self, listings: Iterable[Listing]) -> None:

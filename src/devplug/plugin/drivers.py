@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from devplug.driver.counters import ClaimCounters
     from devplug.driver.node_driver import NodeDriver
     from devplug.driver.parameters import ParameterDecoder
+    from devplug.holds.decide import Face
     from devplug.plugin.claimed_plugin import ClaimedPlugin
     from devplug.plugin.contract import DevicePlugin
     from devplug.plugin.counters import PluginCounters
@@ -113,13 +114,13 @@ class Drivers:
         """What the kubelet asked each driver since the start, by name."""
         return {name: driver.counters for name, driver in self._drivers.items()}
 
-    def claimed_ids(self, name: str, resource_name: str) -> frozenset[str]:
-        """Return the device IDs of a resource that claims use, of the driver of this name."""
-        return self.driver(name).held_ids(resource_name)
+    def claimed_ids(self, face: Face) -> frozenset[str]:
+        """Return the device IDs of a resource that claims of its driver use."""
+        return self.driver(face.driver).held_ids(face.resource_name)
 
-    async def until_unpublished(self, name: str, resource_name: str) -> None:
-        """Wait until the slices of a driver have no devices of a resource."""
-        await self.driver(name).until_unpublished(resource_name)
+    async def until_unpublished(self, face: Face) -> None:
+        """Wait until the slices of a driver have no devices of a resource but those that claims use."""
+        await self.driver(face.driver).until_unpublished(face.resource_name)
 
     def claim_uids(self) -> frozenset[str]:
         """Return the UIDs of the claims that use devices of any driver."""
@@ -193,15 +194,15 @@ class Drivers:
         if name in self._drivers:
             self._drivers[name].note_undecided(resource_names)
 
-    def remove(self, resource_name: str) -> None:
+    def remove(self, face: Face) -> None:
         """Take a resource from its driver, if it has one; see `NodeDriver.remove`."""
-        for driver in self._drivers.values():
-            driver.remove(resource_name)
+        if face.driver:
+            self._drivers[face.driver].remove(face.resource_name)
 
-    def set_evicts(self, resource_name: str, *, evicts: bool) -> None:
+    def set_evicts(self, face: Face, *, evicts: bool) -> None:
         """Note for the resource's driver, if it has one, whether an Unhealthy device ends pods."""
-        for driver in self._drivers.values():
-            driver.set_evicts(resource_name, evicts=evicts)
+        if face.driver:
+            self._drivers[face.driver].set_evicts(face.resource_name, evicts=evicts)
 
     async def close(self) -> None:
         """Stop all drivers, which finish their work on claims."""

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from devplug.devices import Device, HealthState
 from devplug.errors import UnhealthyDeviceError
 from devplug.holds.audit import audit_holders
+from devplug.holds.decide import Face
 from devplug.holds.hardware import Use
 from devplug.holds.held_devices import Care, DirtyFile, HeldDevices
 from devplug.holds.holders import ANSWER_SECONDS, Holders
@@ -118,10 +119,7 @@ class NodeHolds:
             self._held,
             self._revision,
             self.boot,
-            driver_of=lambda name: self._drivers.get(name, ""),
         )
-        self._drivers: dict[str, str] = {}
-        """The DRA driver of each plugin, by resource; empty for a device plugin."""
         self._holdings: dict[str, Holding] = {}
 
     def _held(self) -> Iterator[HeldDevice]:
@@ -139,18 +137,17 @@ class NodeHolds:
         `dra` is the name of its DRA driver; empty for a device plugin.
         """
         name = plugin.resource_name
-        self._drivers[name] = dra
         if claimed_ids is None:
             was_killed = ResourceLock(self.folder.parent, name).is_left()
             self.holders.own(name, is_waiting=True, was_killed=was_killed)
-        self._holdings[name] = Holding(plugin, self, claimed_ids)
+        self._holdings[name] = Holding(plugin, self, claimed_ids, dra)
         self.ownership.reorder(self._holdings)
         return self._holdings[name]
 
     def remove(self, resource_name: str) -> None:
         """Leave the holds of a plugin that is served no more to the next process."""
-        if self._holdings.pop(resource_name, None):
-            self.ownership.leave(resource_name)
+        if holding := self._holdings.pop(resource_name, None):
+            self.ownership.leave(holding.face)
             self.holders.disown(resource_name)
 
     async def run(self) -> None:
@@ -177,11 +174,16 @@ class Holding:
     """The holds of one plugin's devices; lives as long as the resource is served."""
 
     def __init__(
-        self, plugin: DevicePlugin, node: NodeHolds, claimed_ids: Callable[[], frozenset[str]] | None
+        self,
+        plugin: DevicePlugin,
+        node: NodeHolds,
+        claimed_ids: Callable[[], frozenset[str]] | None,
+        driver: str,
     ) -> None:
         self._plugin = plugin
         self._node = node
         self._name = plugin.resource_name
+        self.face = Face(self._name, driver)
         self._claimed_ids = claimed_ids
         self._holders = node.holders if claimed_ids is None else None
         self._changed = asyncio.Event()
@@ -263,7 +265,7 @@ class Holding:
         if listed is not self._author_list or any(one.keys for one in self._found):
             self._author_list = listed
             self._found = [ListedDevice(one.id, one, _keys(one)) for one in listed]
-        outcome = self._node.ownership.look(self._name, self._found, on_change=self._changed.set)
+        outcome = self._node.ownership.look(self.face, self._found, on_change=self._changed.set)
         self._listed = {one.name: one for one in outcome.offered}
         held_ids = self.held.held_ids() if self._holders is not None else frozenset()
         gone = held_ids - self._listed.keys()
@@ -303,7 +305,7 @@ class Holding:
         names = {one.id for one in devices}
         for one in devices:
             now = self._now(one)
-            hold = self._node.ownership.conflict(self._name, now, names, is_shared=False)
+            hold = self._node.ownership.conflict(self.face, now, names, is_shared=False)
             if hold is not None:
                 raise UnhealthyDeviceError(f"held as {hold}", one)
 
@@ -320,7 +322,7 @@ class Holding:
             self.check_free(devices)
             given = [(self._now(one), self._use(one)) for one in devices]
             self.held.give(devices, {found.name: use for found, use in given})
-            self._node.ownership.note_given(self._name, given)
+            self._node.ownership.note_given(self.face, given)
 
     def _use(self, device: Device) -> Use:
         return Use(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from devplug.errors import DevplugError, PluginError, error_to_raise, printable, quoted
+from devplug.holds.decide import Face
 from devplug.holds.other_files import IN_CODE
 from devplug.linux.notifier import Notifier
 from devplug.linux.signals import stop_signals
@@ -100,7 +101,7 @@ class Serving:
         self._group = group
         self._environment = environment
         self.drivers = Drivers(group, environment, decode)
-        self._served: dict[str, _Served] = {}
+        self._served: dict[Face, _Served] = {}
         self._records = CounterBook()
         self._status_task: asyncio.Task[None] | None = None
         self._holds: NodeHolds | None = None
@@ -121,12 +122,12 @@ class Serving:
     @property
     def waiting(self) -> tuple[str, ...]:
         """The resources with a new plugin that has not sent its first list yet."""
-        return tuple(sorted(name for name, served in self._served.items() if served.successor))
+        return tuple(sorted(face.resource_name for face, served in self._served.items() if served.successor))
 
     @property
     def streams(self) -> Mapping[str, int]:
         """How many ListAndWatch streams are open of each resource, by name."""
-        return {name: served.lifecycle.streams for name, served in self._served.items()}
+        return {face.resource_name: one.lifecycle.streams for face, one in self._in_order()}
 
     @property
     def counters(self) -> Mapping[str, PluginCounters]:
@@ -140,18 +141,26 @@ class Serving:
     @property
     def guards(self) -> Mapping[str, TakeoverDetector]:
         """The takeover detectors of the served resources, by name."""
-        return {name: guard for name, served in self._served.items() if (guard := served.lifecycle.guard)}
+        return {
+            face.resource_name: guard
+            for face, served in self._served.items()
+            if (guard := served.lifecycle.guard)
+        }
+
+    def _in_order(self) -> list[tuple[Face, _Served]]:
+        """Return what is served; of a resource that moves between claims and device plugin, that one last."""
+        return sorted(self._served.items(), key=lambda one: (one[0].resource_name, not one[0].driver))
 
     def statuses(
-        self, describe_of: Callable[[str], Describe] = lambda _: device_statuses
+        self, describe_of: Callable[[Face], Describe] = lambda _: device_statuses
     ) -> tuple[ResourceStatus, ...]:
         """Return the status of each plugin at this moment, by resource name.
 
         `describe_of` returns what makes the statuses of a resource's devices, if these lack some facts.
         """
         return tuple(
-            resource_status(served.inventory, served.lifecycle, describe_of(name))
-            for name, served in sorted(self._served.items())
+            resource_status(served.inventory, served.lifecycle, describe_of(face))
+            for face, served in sorted(self._served.items())
         )
 
     def hold(self, pod_resources: Path) -> None:
@@ -172,8 +181,8 @@ class Serving:
     def faults(self) -> Mapping[str, str]:
         """Return what keeps plugins from being ready, by resource name; empty if all are."""
         return {
-            name: served.lifecycle.fault
-            for name, served in sorted(self._served.items())
+            face.resource_name: served.lifecycle.fault
+            for face, served in sorted(self._served.items())
             if served.lifecycle.fault
         }
 
@@ -196,7 +205,7 @@ class Serving:
         `on_turn` is called when no other process serves the name any more, before the kubelet hears of us.
 
         With `dra`, the name of a DRA driver, pods get the devices by claims; `evicts` then says whether an
-        Unhealthy device ends the pods that have it.
+        Unhealthy device ends the pods that have it. With `held_ids` a resource can be served in several ways.
 
         If its `devices` fails before the first list, all plugins end as with `serve`; with `on_failure` only
         this one ends, and `on_failure` is called with the error.
@@ -204,9 +213,11 @@ class Serving:
         if faults := plugin_faults(plugin):
             raise PluginError(*faults)
         name = plugin.resource_name
-        if name in self._served:
+        face = Face(name, dra)
+        others = [one for one in self._served if one.resource_name == name]
+        if face in others or (others and held_ids is None):
             raise PluginError(_taken(name))
-        claimed_ids = partial(self.drivers.claimed_ids, dra, name) if dra else None
+        claimed_ids = partial(self.drivers.claimed_ids, face) if dra else None
         holding = None
         if self._holds is not None and held_ids is None:
             holding = self._holds.add(plugin, claimed_ids, dra)
@@ -228,13 +239,13 @@ class Serving:
             lifecycle = Lifecycle(
                 plugin, inventory, counters, self._environment, on_change, holding, on_turn or (lambda: None)
             )
-        task = self._group.create_task(self._supervise(name, on_failure), name=f"devplug {name}")
-        self._served[name] = _Served(plugin, inventory, lifecycle, task, holding)
-        self._records.forget_former(self._served)
+        task = self._group.create_task(self._supervise(face, on_failure), name=f"devplug {name}")
+        self._served[face] = _Served(plugin, inventory, lifecycle, task, holding)
+        self._records.forget_former({one.resource_name for one in self._served})
         self.notifier.notify()
 
-    async def _supervise(self, name: str, on_failure: Callable[[DevplugError], None] | None) -> None:
-        served = self._served[name]
+    async def _supervise(self, face: Face, on_failure: Callable[[DevplugError], None] | None) -> None:
+        served = self._served[face]
         try:
             async with asyncio.TaskGroup() as group:
                 if served.discovery is None:
@@ -246,8 +257,8 @@ class Serving:
             failure = error_to_raise(errors)
             if on_failure is None or served.inventory.is_ready or not isinstance(failure, DevplugError):
                 raise
-            self._served.pop(name, None)
-            self._forget(name)
+            self._served.pop(face, None)
+            self._forget(face.resource_name)
             self.notifier.notify()
             on_failure(failure)
 
@@ -256,7 +267,12 @@ class Serving:
         if self._holds is not None:
             self._holds.remove(name)
 
-    async def replace(self, plugin: DevicePlugin, *, evicts: bool = False) -> None:
+    def _face(self, resource_name: str, dra: str | None) -> Face | None:
+        """Return the face of a resource that was added last, or that of a driver, or of the device plugin."""
+        faces = [one for one in self._served if one.resource_name == resource_name]
+        return next((one for one in reversed(faces) if dra is None or one.driver == dra), None)
+
+    async def replace(self, plugin: DevicePlugin, *, evicts: bool = False, dra: str | None = None) -> None:
         """Serve another plugin of a resource name, behind the same socket, registration and stream.
 
         Returns once the plugin is in effect. The plugin before answers until the new one has listed its
@@ -267,7 +283,7 @@ class Serving:
         listed yet, the new plugin is in effect at once.
 
         The kubelet is given other options, as where only one of the plugins has `pre_start`, by a new
-        registration. `evicts` is as for `add`.
+        registration. `evicts` is as for `add`; `dra` is needed where a resource is served in several ways.
 
         Raises `PluginError` for a broken contract, a name that is not served, and if the plugin does not list
         its devices; the plugin before stays in effect.
@@ -275,8 +291,9 @@ class Serving:
         if faults := plugin_faults(plugin):
             raise PluginError(*faults)
         name = plugin.resource_name
-        if (served := self._served.get(name)) is None:
+        if (face := self._face(name, dra)) is None:
             raise PluginError(f"resource name {quoted(name)} is not served; add the plugin instead")
+        served = self._served[face]
         served.give_up_successor("another plugin has taken its place")
         begun = asyncio.get_running_loop().create_future()
 
@@ -287,7 +304,7 @@ class Serving:
             if served.discovery is not None:
                 served.discovery.cancel()
             served.plugin, served.discovery = plugin, task
-            self.drivers.set_evicts(name, evicts=evicts)
+            self.drivers.set_evicts(face, evicts=evicts)
             self.notifier.notify()
 
         if not served.inventory.is_ready:
@@ -328,10 +345,14 @@ class Serving:
             if not begun.done():
                 begun.set_exception(error)
 
-    async def remove(self, resource_name: str) -> None:
-        """Stop serving a plugin once its calls in flight have ended; unknown names are ignored."""
-        if served := self._served.pop(resource_name, None):
-            self.drivers.remove(resource_name)
+    async def remove(self, resource_name: str, dra: str | None = None) -> None:
+        """Stop serving a plugin once its calls in flight have ended; unknown names are ignored.
+
+        `dra` is needed where a resource is served in several ways.
+        """
+        if face := self._face(resource_name, dra):
+            served = self._served.pop(face)
+            self.drivers.remove(face)
             self.notifier.notify()
             await asyncio.wait(served.cancel())
             self._forget(resource_name)
@@ -339,9 +360,13 @@ class Serving:
     async def repeat_list(self) -> None:
         """Send the shortest list again: for each one that the kubelet takes it writes its checkpoint.
 
-        Nothing is sent while no plugin is registered.
+        Nothing is sent while no device plugin is registered: the kubelet does not read slices.
         """
-        inventories = [one.inventory for one in self._served.values() if one.lifecycle.is_registered]
+        inventories = [
+            one.inventory
+            for face, one in self._served.items()
+            if not face.driver and one.lifecycle.is_registered
+        ]
         if inventories:
             await min(inventories, key=lambda inventory: len(inventory.snapshot.devices)).repeat()
 

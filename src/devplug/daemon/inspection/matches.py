@@ -10,7 +10,7 @@ from devplug.daemon.container_response import share_of, with_room_for_replicas
 from devplug.daemon.device_list import DeviceList, ScanResult
 from devplug.devices import HealthState
 from devplug.errors import PluginError, UnhealthyDeviceError
-from devplug.holds.decide import Findings, Found, Listing, decide
+from devplug.holds.decide import Face, Findings, Found, Listing, decide
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -134,7 +134,8 @@ def _refused(
     decision = decide(Findings(listings), ())
     return {
         index: {
-            name: resources[int(one.owner)].name for name, one in decision.withheld_of(str(index)).items()
+            name: resources[int(one.owner)].name
+            for name, one in decision.withheld_of(Face(str(index))).items()
         }
         for index in named
     }
