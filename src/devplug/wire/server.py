@@ -177,6 +177,9 @@ async def _begin(new: Callable[[], ServerConnection], opened: socket.socket) -> 
         await asyncio.get_running_loop().connect_accepted_socket(new, opened)
     except OSError:
         opened.close()  # no descriptor or memory to watch it with; the other end tries again
+    except Exception:
+        opened.close()
+        logger.exception("a connection was dropped because of a bug in devplug")
     except BaseException:
         opened.close()
         raise

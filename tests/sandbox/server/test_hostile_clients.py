@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import subprocess
@@ -13,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from devplug.sandbox.server.connections import ConnectionLimits
+from devplug.sandbox.server.connections import ConnectionLimits, Connections, HttpConnection
 from devplug.sandbox.server.listener import Tls
 from tests.sandbox.server.beds import TOKEN, Server, served
 
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 LIMIT = 16
 FEW = ConnectionLimits(LIMIT)
 SHORT = ConnectionLimits(head_seconds=0.05, body_seconds=0.05)
@@ -129,6 +131,34 @@ def test_a_head_that_trickles_is_closed_in_time() -> None:
                 break
         else:
             raise AssertionError("it is open after 30 s")
+
+
+def test_a_large_answer_before_a_close_leaves_the_server_running() -> None:
+    """The socket's buffers cannot take the answer: its end is sent after the server closed the connection."""
+    with served() as server:
+        for number in range(8):
+            body = {"metadata": {"name": f"big-{number}"}, "data": {"k": "v" * 900_000}}
+            assert server.ask("POST", CONFIG_MAPS, body).code == 201
+        for _ in range(3):
+            answer = server.ask("GET", CONFIG_MAPS, headers={"Connection": "close"})
+            assert (answer.code, len(answer.json["items"])) == (200, 8)
+
+
+async def test_an_error_of_one_connection_ends_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    def broken() -> HttpConnection:
+        raise RuntimeError("no protocol")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        async with asyncio.TaskGroup() as tasks:
+            connections = Connections(listener, broken, None, tasks, FEW)
+            connections.open()
+            for _ in range(2):
+                reader, writer = await asyncio.open_connection(*listener.getsockname())
+                assert await reader.read() == b""
+                writer.close()
+                await writer.wait_closed()
+            connections.close()
+    assert "no protocol" in caplog.text
 
 
 def test_a_sandbox_of_many_nodes_fits_into_the_limit() -> None:

@@ -55,6 +55,7 @@ class HttpConnection(H11Protocol):
     ) -> None:
         super().__init__(config, state, app_state)
         self.limits = limits
+        self.lost = asyncio.Event()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request."""
@@ -69,8 +70,18 @@ class HttpConnection(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the deadline."""
+        self.lost.set()
         self._expect("", 0)
         super().connection_lost(exc)
+
+    def abort(self) -> None:
+        """Close the socket at once. Safe to repeat, also after the connection is lost.
+
+        A transport of Python 3.11 that was closed with unsent bytes and has sent them has no event loop any
+        more: its own `abort` then raises `AttributeError`.
+        """
+        if not self.lost.is_set():
+            self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Take what came, and wait for the rest of the request, if there is any."""
@@ -124,7 +135,7 @@ class HttpConnection(H11Protocol):
         if self._deadline is not None:
             self._deadline.cancel()
         self._awaited, self.since = what, self.loop.time()
-        self._deadline = self.loop.call_later(seconds, self.transport.abort) if what else None
+        self._deadline = self.loop.call_later(seconds, self.abort) if what else None
 
 
 class _Opened:
@@ -210,29 +221,18 @@ class Connections:
 
     async def _serve(self, one: _Opened) -> None:
         """Have a connection shake hands, and hold its place until it is closed."""
-        gone = asyncio.Event()
-
-        def made() -> HttpConnection:
-            connection = self._protocol()
-            lost = connection.connection_lost
-
-            def connection_lost(exc: Exception | None) -> None:
-                gone.set()
-                lost(exc)
-
-            connection.connection_lost = connection_lost  # type: ignore[method-assign]
-            return connection
-
         try:
             _, one.http = await self._loop.connect_accepted_socket(
-                made,
+                self._protocol,
                 one.socket,
                 ssl=self._tls,
                 ssl_handshake_timeout=self._limits.handshake_seconds if self._tls else None,
             )
-            await gone.wait()
+            await one.http.lost.wait()
         except OSError:
             pass  # no handshake: it is gone, too slow, or speaks something else
+        except Exception:
+            logger.exception("a connection was dropped because of a bug in devplug")
         finally:
             self._open.pop(one, None)
             self._drop(one)
@@ -240,7 +240,7 @@ class Connections:
     def _drop(self, one: _Opened) -> None:
         """Cut a connection; also that of a task which was cancelled before its first step."""
         if one.http is not None:
-            one.http.transport.abort()
+            one.http.abort()
         else:
             self._loop.call_soon(one.socket.close)  # after the loop has left it
 

@@ -268,8 +268,8 @@ class _Server(uvicorn.Server):
     def abort(self) -> None:
         """Cut the connections that `shutdown` leaves: those in use, and those that came meanwhile."""
         for connection in list(self.server_state.connections):
-            if connection.transport is not None:
-                connection.transport.abort()
+            assert isinstance(connection, HttpConnection)
+            connection.abort()
         for one in self.accepting:
             one.close()
             one.abort()
