@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from devplug.linux.unix_sockets import SOCKET_PATH_LIMIT_BYTES, within_reach
+from devplug.linux.unix_sockets import SOCKET_PATH_LIMIT_BYTES
 from devplug.wire.client_connection import ClientConnection, NotDoneError
 from devplug.wire.statuses import CLOSING, RpcError
 
@@ -142,12 +142,8 @@ class UnixChannel:
         return f"unix {os.fsdecode(self._path)}"
 
     async def _opened(self) -> socket.socket:
-        """Return a connected socket. Raises `OSError`.
-
-        A path may be too long here and short in the mount namespace of the program that listens.
-        """
-        with within_reach(Path(os.fsdecode(self._path))) as name:
-            return await _open(name)
+        """Return a connected socket. Raises `OSError`."""
+        return await _open(self._path)
 
     async def _dial(self) -> ClientConnection:
         loop = asyncio.get_running_loop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from typing import Any
 
 import pytest
@@ -193,6 +194,69 @@ def test_more_operations_than_the_server_takes_are_refused_by_number() -> None:
     assert str(refused.value) == (
         "Request entity too large: The allowed maximum operations in a JSON patch is 10000, got 10001"
     )
+
+
+def test_copies_of_a_map_into_itself_are_bounded() -> None:
+    """Each copy doubles the map; the API server limits copies to 3 MiB (AccumulatedCopySizeLimit)."""
+    annotations = {"op": "add", "path": "/annotations", "value": {"a": "x" * 10}}
+    copies = [{"op": "copy", "from": "/annotations", "path": f"/annotations/k{one}"} for one in range(64)]
+    with pytest.raises(StatusError) as refused:
+        json_patched({}, [annotations, *copies])
+    assert refused.value.code == 422
+    assert re.fullmatch(
+        "Unable to complete the copy, the accumulated size increase of copy is [0-9]{7,8}, "
+        "exceeding the limit 3145728",
+        refused.value.why,
+    )
+
+
+@given(MAPS, st.integers(1, 8))
+def test_copies_below_the_limit_are_whole(one: Any, count: int) -> None:
+    copies = [{"op": "copy", "from": "/here", "path": f"/c{place}"} for place in range(count)]
+    expected = {"here": one} | {f"c{place}": one for place in range(count)}
+    assert same(json_patched({"here": one}, copies), expected)
+
+
+def test_a_change_of_a_copy_leaves_the_original() -> None:
+    operations = [
+        {"op": "copy", "from": "/a", "path": "/b"},
+        {"op": "add", "path": "/b/x", "value": 1},
+        {"op": "add", "path": "/a/y", "value": 2},
+    ]
+    assert json_patched({"a": {}}, operations) == {"a": {"y": 2}, "b": {"x": 1}}
+
+
+def test_a_patch_of_many_operations_on_a_large_list_is_quick() -> None:
+    """A copy of the list at each operation would take a minute."""
+    original = {"l": ["x"] * 200_000}
+    operations = [{"op": "replace", "path": "/l/7", "value": one} for one in range(10_000)]
+    result: Any = json_patched(original, operations)
+    assert (result["l"][7], original["l"][7]) == (9_999, "x")
+
+
+@pytest.mark.parametrize("media_type", [JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH])
+def test_patches_make_no_object_of_more_elements_than_a_body(media_type: str) -> None:
+    more: Any = ["x"] * 200_000
+    patch = [{"op": "add", "path": "/m", "value": more}] if media_type == JSON_PATCH else {"m": more}
+    with pytest.raises(StatusError) as refused:
+        patched({"l": more}, media_type, patch, "Pod")
+    assert refused.value.code == 413
+
+
+def test_moves_make_no_object_deeper_than_a_body() -> None:
+    operations = []
+    for name in map(str, range(20)):
+        deep: Any = {}
+        for _ in range(150):
+            deep = {"a": deep}
+        operations += [
+            {"op": "add", "path": f"/{name}", "value": deep},
+            {"op": "move", "from": "/last", "path": f"/{name}{'/a' * 150}/a"},
+            {"op": "move", "from": f"/{name}", "path": "/last"},
+        ]
+    with pytest.raises(StatusError) as refused:
+        patched({"last": {}}, JSON_PATCH, operations, "Pod")
+    assert refused.value.why == "exceeded max depth"
 
 
 NO_MAP = "json: cannot unmarshal array into Go value of type map[string]interface {}"

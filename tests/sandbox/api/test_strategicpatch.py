@@ -246,3 +246,14 @@ def test_each_type_that_a_rule_names_is_in_the_table_or_has_no_rules() -> None:
     assert named_types <= RULES.keys()
     assert rule_of("ConfigMap", "metadata").type == "ObjectMeta"
     assert rule_of("", "metadata").type == ""
+
+
+def test_a_merge_of_large_lists_takes_no_quadratic_time() -> None:
+    """A comparison of each element with each other would take an hour."""
+    before = [f"a{one}" for one in range(60_000)]
+    change = [f"b{one}" for one in range(60_000)]
+    result: Any = strategic_patched({"finalizers": before}, {"finalizers": change}, "ObjectMeta")
+    assert sorted(result["finalizers"]) == sorted(before + change)
+    named: Any = [{"name": f"v{one}"} for one in range(60_000)]
+    result = strategic_patched({"volumes": named}, {"volumes": named[::-1]}, "PodSpec")
+    assert result["volumes"] == named[::-1]

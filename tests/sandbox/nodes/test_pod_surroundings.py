@@ -205,7 +205,7 @@ sys.exit(right_driver.main())
 
 @needs_mounts
 async def test_a_driver_with_compiled_in_paths_serves_claims_as_a_pod(short_dir: Path) -> None:
-    """Drivers are deployed so. The path of a socket is short in the pod, and too long outside of it."""
+    """As drivers are deployed: three folders of the node are mounted, and the paths are those of a node."""
     paths = {"registry": f"{KUBELET_ROOT}/plugins_registry", "plugins": f"{KUBELET_ROOT}/plugins"}
     paths["cdi"] = CDI_DIR
     variables = {"KUBELET_ROOT": KUBELET_ROOT, "CDI_ROOT": CDI_DIR, "PYTHONPATH": str(ROOT)}
@@ -215,7 +215,7 @@ async def test_a_driver_with_compiled_in_paths_serves_claims_as_a_pod(short_dir:
         "volumeMounts": [{"name": name, "mountPath": path} for name, path in paths.items()],
     }
     volumes = [{"name": name, "hostPath": {"path": path}} for name, path in paths.items()]
-    async with sandbox(short_dir / "a-longer-name", (sys.executable, "-c", DRIVER)) as cluster:
+    async with sandbox(short_dir, (sys.executable, "-c", DRIVER)) as cluster:
         registry = cluster.registry
         registry.create(PODS, "default", pod("driver", container=container, volumes=volumes))
         async for _ in registry.follow(RESOURCE_SLICES):

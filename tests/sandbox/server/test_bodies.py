@@ -90,6 +90,14 @@ def test_what_is_no_object_is_refused_with_how_it_begins(body: bytes, fault: str
     assert fault_of(body) == UNRECOGNISED + fault
 
 
+def test_a_body_of_too_many_elements_is_refused() -> None:
+    """As the protobuf form is: 900,000 empty maps fit into the 3 MiB of a body."""
+    too_many = b'{"apiVersion":"v1","kind":"Pod","x":[' + b"{}," * 900_000 + b"{}]}"
+    assert fault_of(too_many) == "the body of the request has more than 262144 elements"
+    texts = json.dumps({"apiVersion": "v1", "kind": "Pod", "x": '",[{\\"' * 200_000})
+    assert decoded_object(texts.encode(), "application/json", "Pod", "v1").value == json.loads(texts)
+
+
 @pytest.mark.parametrize(
     "body", [b'{"a": NaN}', b'{"a": -Infinity}', b'{"a": 1e999}', b'{"a": %s}' % (b"9" * 5000)]
 )

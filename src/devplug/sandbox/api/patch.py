@@ -13,6 +13,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from devplug.k8s.objects import Object, same, without_nulls
+from devplug.sandbox.api.bounds import DEPTH_LIMIT, TOO_DEEP, TOO_MANY, excess_of, json_size
 from devplug.sandbox.api.errors import bad_request, patch_rejected, too_large, unsupported_media_type
 from devplug.sandbox.api.strategicpatch import strategic_patched
 
@@ -23,6 +24,14 @@ if TYPE_CHECKING:
 __all__ = ["JSON_PATCH", "MERGE_PATCH", "STRATEGIC_PATCH", "json_patched", "merge_patched", "patched"]
 
 _OPERATION_LIMIT: Final = 10_000
+"""Most operations of a JSON Patch (apiserver handlers/patch.go maxJSONPatchOperations)."""
+
+_COPY_LIMIT_BYTES: Final = 3 * 1024 * 1024
+"""Most that the copies of a JSON Patch may add, as JSON (apiserver server/config.go JSONPatchMaxCopyBytes).
+
+Without it each copy of a map into itself doubles the map: 24 of them make 16 million times its size.
+"""
+
 _INDEX: Final = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 _MISSING: Final = object()
 JSON_PATCH: Final = "application/json-patch+json"
@@ -52,10 +61,38 @@ def json_patched(original: object, patch: object) -> object:
             f"The allowed maximum operations in a JSON patch is {_OPERATION_LIMIT}, got {len(patch)}",
         )
     operations = [_decoded(operation) for operation in patch]
-    document = original
+    document = _copied(original)
+    copied_bytes = 0
     for operation in operations:
+        if operation.get("op") == "copy":
+            copied_bytes += _copied_bytes(document, operation)
+            if copied_bytes > _COPY_LIMIT_BYTES:
+                raise patch_rejected(
+                    "Unable to complete the copy, the accumulated size increase of copy is "
+                    f"{copied_bytes}, exceeding the limit {_COPY_LIMIT_BYTES}"
+                )
         document = _applied(document, operation)
     return document
+
+
+def _copied_bytes(document: object, operation: dict[str, object]) -> int:
+    """Return the size of what an operation copies; 0 if the operation will be refused."""
+    try:
+        value = _found(document, _pointer(operation, "from"))
+    except _MissingError:
+        return 0
+    return 0 if value is _MISSING else json_size(value)
+
+
+def _copied(value: object, depth: int = 1) -> object:
+    """Return a deep copy, so that a change of it changes nothing else."""
+    if depth > DEPTH_LIMIT:
+        raise patch_rejected(TOO_DEEP)
+    if isinstance(value, dict):
+        return {key: _copied(inner, depth + 1) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_copied(inner, depth + 1) for inner in value]
+    return value
 
 
 def _decoded(operation: object) -> dict[str, object]:
@@ -90,7 +127,7 @@ class _MissingError(Exception):
 
 
 def _add(document: object, operation: dict[str, object]) -> object:
-    return _changed(document, _pointer(operation, "path"), _put_into(operation.get("value")))
+    return _changed(document, _pointer(operation, "path"), _put_into(_copied(operation.get("value"))))
 
 
 def _remove(document: object, operation: dict[str, object]) -> object:
@@ -98,7 +135,7 @@ def _remove(document: object, operation: dict[str, object]) -> object:
 
 
 def _replace(document: object, operation: dict[str, object]) -> object:
-    value = operation.get("value")
+    value = _copied(operation.get("value"))
     if operation.get("path") == "":
         if not isinstance(value, dict | list):
             raise _MissingError("value must be object or array")
@@ -114,7 +151,9 @@ def _move(document: object, operation: dict[str, object]) -> object:
 
 def _copy(document: object, operation: dict[str, object]) -> object:
     value = _found(document, _pointer(operation, "from"))
-    return _changed(document, _pointer(operation, "path"), _put_into(None if value is _MISSING else value))
+    return _changed(
+        document, _pointer(operation, "path"), _put_into(None if value is _MISSING else _copied(value))
+    )
 
 
 def _test(document: object, operation: dict[str, object]) -> object:
@@ -149,20 +188,15 @@ def _pointer(operation: dict[str, object], word: str) -> list[str]:
     return [step.replace("~1", "/").replace("~0", "~") for step in steps[1:]]
 
 
-def _changed(document: object, steps: list[str], change: Callable[[object, str], object]) -> object:
-    """Return a copy of `document` in which `change` was made to the owner of the last step."""
-    step, *rest = steps
-    if not rest:
-        return change(document, step)
-    inner = _got(document, step)
-    if not isinstance(inner, dict | list):
-        raise _MissingError(f"doc is missing {step}: missing value")
-    changed = _changed(inner, rest, change)
-    if isinstance(document, dict):
-        return {**document, step: changed}
-    assert isinstance(document, list)
-    place = _index(step, len(document), len(document) - 1)
-    return [*document[:place], changed, *document[place + 1 :]]
+def _changed(document: object, steps: list[str], change: Callable[[object, str], None]) -> object:
+    """Make `change` to the owner of the last step, and return the document."""
+    owner = document
+    for step in steps[:-1]:
+        owner = _got(owner, step)
+        if not isinstance(owner, dict | list):
+            raise _MissingError(f"doc is missing {step}: missing value")
+    change(owner, steps[-1])
+    return document
 
 
 def _found(document: object, steps: list[str]) -> object:
@@ -180,40 +214,40 @@ def _got(owner: object, step: str) -> object:
     raise _MissingError(f"doc is missing {step}: missing value")
 
 
-def _put_into(value: object) -> Callable[[object, str], object]:
+def _put_into(value: object) -> Callable[[object, str], None]:
     """Return what adds `value`: a field in a map, an element before another one in a list."""
 
-    def put(owner: object, step: str) -> object:
+    def put(owner: object, step: str) -> None:
         if isinstance(owner, dict):
-            return {**owner, step: value}
+            owner[step] = value
+            return
         assert isinstance(owner, list)
-        place = len(owner) if step == "-" else _index(step, len(owner) + 1, len(owner))
-        return [*owner[:place], value, *owner[place:]]
+        owner.insert(len(owner) if step == "-" else _index(step, len(owner) + 1, len(owner)), value)
 
     return put
 
 
-def _set_into(value: object) -> Callable[[object, str], object]:
+def _set_into(value: object) -> Callable[[object, str], None]:
     """Return what puts `value` in place of a field or an element."""
 
-    def put(owner: object, step: str) -> object:
+    def put(owner: object, step: str) -> None:
         if isinstance(owner, dict):
-            return {**owner, step: value}
+            owner[step] = value
+            return
         assert isinstance(owner, list)
-        place = _index(step, len(owner), len(owner) - 1)
-        return [*owner[:place], value, *owner[place + 1 :]]
+        owner[_index(step, len(owner), len(owner) - 1)] = value
 
     return put
 
 
-def _take_from(owner: object, step: str) -> object:
+def _take_from(owner: object, step: str) -> None:
     if isinstance(owner, dict):
         if step not in owner:
             raise _MissingError(f"Unable to remove nonexistent key: {step}: missing value")
-        return {key: value for key, value in owner.items() if key != step}
+        del owner[step]
+        return
     assert isinstance(owner, list)
-    place = _index(step, len(owner), len(owner) - 1)
-    return [*owner[:place], *owner[place + 1 :]]
+    del owner[_index(step, len(owner), len(owner) - 1)]
 
 
 def _index(step: str, span: int, last: int) -> int:
@@ -253,16 +287,23 @@ def merge_patched(original: Object, patch: Object) -> Object:
 def patched(original: Object, media_type: str, patch: object, kind: str) -> Object:
     """Return an object of `kind` with a decoded patch applied; changes neither, and raises `StatusError`.
 
-    The media type may have parameters. Server-side apply is not among the forms.
+    The media type may have parameters. Server-side apply is not among the forms. The result has the bounds of
+    a body: many patches make no larger object than one body.
     """
     form = media_type.partition(";")[0].strip()
     if form not in {JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH}:
         raise unsupported_media_type((JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH))
+    result = _patched(original, form, patch, kind)
+    if not isinstance(result, dict):
+        raise patch_rejected("the patch leaves no object")
+    if fault := excess_of(result):
+        raise too_large(fault) if fault == TOO_MANY else patch_rejected(fault)
+    return result
+
+
+def _patched(original: Object, form: str, patch: object, kind: str) -> object:
     if form == JSON_PATCH:
-        result = json_patched(original, patch)
-        if not isinstance(result, dict):
-            raise patch_rejected("the patch leaves no object")
-        return result
+        return json_patched(original, patch)
     if not isinstance(patch, dict):
         words = {bool: "bool", int: "number", float: "number", str: "string", list: "array"}
         type_name = words.get(type(patch), "null")

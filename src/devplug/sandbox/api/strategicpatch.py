@@ -11,6 +11,8 @@ case: maps are merged, lists replaced.
 
 from __future__ import annotations
 
+import json
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -18,7 +20,7 @@ from devplug.k8s.objects import Object, without_nulls
 from devplug.sandbox.api.errors import bad_request, patch_rejected, unclassified
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from devplug.sandbox.api.errors import StatusError
 
@@ -262,26 +264,29 @@ def _merged_lists(
         return before
     if not _holds_maps([*before, *change]):
         if deletes:
-            return [one for one in before if not _among(one, change)]
-        both: list[object] = []
+            gone = _places(change)
+            return [one for one in before if _hashable(one) not in gone]
+        both: dict[object, object] = {}
         for one in (*before, *change):
-            if not _among(one, both):
-                both.append(one)
-        return _arranged(both, change, before, "")
+            both.setdefault(_hashable(one), one)
+        return _arranged(list(both.values()), change, before, "")
     if not rule.key:
         raise unclassified("cannot merge lists without merge key for it")
     before, change = _after_directives(before, change, rule.key)
     merged = list(before)
+    places: dict[object, int] = {}
+    for place, kept in enumerate(before):
+        if isinstance(kept, dict) and rule.key in kept:
+            places.setdefault(_hashable(kept[rule.key]), place)
     for one in change:
         assert isinstance(one, dict)
-        identity = _identity(one, rule.key)
-        place = _place(merged, identity, rule.key)
-        if place is None:
+        found = places.setdefault(_hashable(_identity(one, rule.key)), len(merged))
+        if found == len(merged):
             merged.append(_as_new(one))
         else:
-            kept = merged[place]
+            kept = merged[found]
             assert isinstance(kept, dict)
-            merged[place] = _merged(kept, one, rule.type)
+            merged[found] = _merged(kept, one, rule.type)
     return _arranged(merged, change, before, rule.key)
 
 
@@ -290,6 +295,7 @@ def _after_directives(
 ) -> tuple[list[object], list[object]]:
     """Return both after what elements with `$patch` demand: one deleted, or the whole list replaced."""
     plain: list[object] = []
+    gone: set[object] = set()
     replaces = False
     for one in change:
         assert isinstance(one, dict)
@@ -297,14 +303,14 @@ def _after_directives(
         if _DIRECTIVE not in one:
             plain.append(one)
         elif directive == "delete":
-            gone = _identity(one, key)
-            before = [other for other in before if not _equal(_key_or_none(other, key), gone)]
+            gone.add(_hashable(_identity(one, key)))
         elif directive == "replace":
             replaces = True
         elif directive == "merge":
             raise unclassified("merging lists cannot yet be specified in the patch")
         else:
             raise _unknown_directive(one)
+    before = [other for other in before if _hashable(_key_or_none(other, key)) not in gone]
     return (plain, []) if replaces else (before, plain)
 
 
@@ -313,19 +319,20 @@ def _arranged(merged: list[object], order: list[object], before: list[object], k
 
     The two rows are laid into each other as far as `before` tells which of two comes first.
     """
-    wanted = [_identity(one, key) for one in order]
-    known = [_identity(one, key) for one in before]
+    wanted = _places(_identity(one, key) for one in order)
+    known = _places(_identity(one, key) for one in before)
 
-    def rank(one: object, among: list[object]) -> int:
-        identity = _identity(one, key)
-        return next((place for place, other in enumerate(among) if _equal(identity, other)), -1)
+    def rank(one: object, among: Mapping[object, int]) -> int:
+        return among.get(_hashable(_identity(one, key)), -1)
 
-    named = sorted((one for one in merged if rank(one, wanted) >= 0), key=lambda one: rank(one, wanted))
-    others = sorted((one for one in merged if rank(one, wanted) < 0), key=lambda one: rank(one, known))
+    named = deque(
+        sorted((one for one in merged if rank(one, wanted) >= 0), key=lambda one: rank(one, wanted))
+    )
+    others = deque(sorted((one for one in merged if rank(one, wanted) < 0), key=lambda one: rank(one, known)))
     arranged: list[object] = []
     while named and others:
         left, right = rank(others[0], known), rank(named[0], known)
-        arranged.append(others.pop(0) if 0 <= left < right else named.pop(0))
+        arranged.append(others.popleft() if 0 <= left < right else named.popleft())
     return [*arranged, *named, *others]
 
 
@@ -354,19 +361,17 @@ def _key_or_none(one: object, key: str) -> object:
     return one.get(key) if isinstance(one, dict) else None
 
 
-def _place(elements: list[object], identity: object, key: str) -> int | None:
-    return next(
-        (
-            place
-            for place, one in enumerate(elements)
-            if isinstance(one, dict) and key in one and _equal(one[key], identity)
-        ),
-        None,
-    )
+def _places(identities: Iterable[object]) -> dict[object, int]:
+    """Return the first place of each identity, by its hashable form."""
+    places: dict[object, int] = {}
+    for place, identity in enumerate(identities):
+        places.setdefault(_hashable(identity), place)
+    return places
 
 
-def _among(one: object, others: list[object]) -> bool:
-    return any(_equal(one, other) for other in others)
+def _hashable(value: object) -> object:
+    """Return a key that two values share if they are equal and of one type."""
+    return (type(value), json.dumps(value, sort_keys=True) if isinstance(value, dict | list) else value)
 
 
 def _equal(left: object, right: object) -> bool:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from devplug.k8s.objects import Object, entries, fields, text, whole
 from devplug.k8s.times import micro_stamp, stamp
 from devplug.kubelet.gotext import go_quoted
+from devplug.sandbox.api.bounds import TOO_MANY
 from devplug.sandbox.api.errors import StatusError, bad_request
 from devplug.sandbox.openapi.encoder import as_go_writes
 from devplug.sandbox.openapi.types import TYPES, Field, Form, Type, read_parts, type_of_kind
@@ -132,7 +133,7 @@ def _envelope(body: bytes) -> Object:
 
 
 def _too_many() -> StatusError:
-    return bad_request(f"the body of the request has more than {ELEMENTS_LIMIT} elements")
+    return bad_request(TOO_MANY)
 
 
 def _malformed() -> StatusError:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from devplug.k8s.objects import Object, entries, fields, part, text
 from devplug.kubelet.gotext import go_quoted
+from devplug.sandbox.api.bounds import TOO_DEEP, TOO_MANY, excess_of, has_too_many_elements
 from devplug.sandbox.api.errors import (
     StatusError,
     bad_request,
@@ -55,9 +56,6 @@ BODY_LIMIT_BYTES: Final = 3 * 1024 * 1024
 
 _JSON: Final = "application/json"
 _TAKEN: Final = (_JSON, PROTOBUF_MEDIA_TYPE)
-_DEPTH_LIMIT: Final = 200
-"""How deep maps and lists may stand in each other; nothing in the API is half as deep."""
-
 _SHOWN_BYTES: Final = 30
 _SURROGATES: Final = re.compile("[\ud800-\udfff]")
 _BOOLEANS: Final = {"true": True, "false": False}
@@ -174,6 +172,8 @@ def _unrecognised(kind: str, fault: str, body: bytes) -> StatusError:
 
 
 def _decoded(body: bytes) -> Decoded:
+    if has_too_many_elements(body):
+        raise bad_request(TOO_MANY)
     sent = body.decode("utf-8", "replace")
     repeated: list[tuple[Object, str]] = []
 
@@ -194,8 +194,9 @@ def _decoded(body: bytes) -> Decoded:
     except json.JSONDecodeError as error:
         raise _JSONFaultError(_complaint(error, sent)) from error
     except RecursionError as error:
-        raise _JSONFaultError("exceeded max depth") from error
-    _refuse_depth(value)
+        raise _JSONFaultError(TOO_DEEP) from error
+    if fault := excess_of(value):
+        raise _JSONFaultError(fault)
     duplicates = tuple(_named(value, repeated)) if repeated else ()
     return Decoded(_sound(value) if _SURROGATES.search(sent) or "\\ud" in sent.lower() else value, duplicates)
 
@@ -223,23 +224,6 @@ def _float(written: str) -> float:
 def _int(written: str) -> int | float:
     """Return a whole number; one that is longer than any in use as Go has it where the type is open."""
     return int(written) if len(written) <= 20 else _float(written)
-
-
-def _refuse_depth(value: object) -> None:
-    level: list[object] = [value]
-    depth = 0
-    while level:
-        depth += 1
-        if depth > _DEPTH_LIMIT:
-            raise _JSONFaultError("exceeded max depth")
-        level = [inner for one in level for inner in _inner(one)]
-
-
-def _inner(value: object) -> Iterator[object]:
-    if isinstance(value, dict):
-        yield from value.values()
-    elif isinstance(value, list):
-        yield from value
 
 
 def _named(value: object, repeated: list[tuple[Object, str]], path: str = "") -> Iterator[str]:
