@@ -73,7 +73,7 @@ class AnyHistory(RuleBasedStateMachine):
     def new_ledger(self, text: str) -> Ledger:
         ledger = Ledger(RULES)
         if text:
-            ledger.recall(RESOURCE, ledger_memory(text, RESOURCE), self.now)
+            ledger.recall(RESOURCE, ledger_memory(text.encode(), RESOURCE), self.now)
         ledger.keep_releases(RESOURCE)
         return ledger
 
@@ -227,7 +227,7 @@ class AnyHistory(RuleBasedStateMachine):
     @precondition(lambda self: self.written)
     @rule()
     def the_resource_comes_back_to_us(self) -> None:
-        memory = ledger_memory(self.written, RESOURCE)
+        memory = ledger_memory(self.written.encode(), RESOURCE)
         self.ledger.recall(RESOURCE, memory, self.now)
         self.unreported |= memory.keys()
         self.pending -= memory.keys()

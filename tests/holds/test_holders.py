@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from devplug.errors import AllocationError
 from devplug.holds.client import Trouble
 from devplug.holds.held_device import Allocated, Released
-from devplug.holds.holders import Holders
+from devplug.holds.holders import ANSWER_LIMIT_BYTES, Holders
+from devplug.holds.ledger import KEPT_LIMIT
 from devplug.kubelet_dir import CHECKPOINT_NAME
 from devplug.linux.notifier import Notifier
 from devplug.wire.podresources import LIST
@@ -274,6 +276,32 @@ async def test_what_came_free_at_once_is_told_at_once_by_id(short_dir: Path) -> 
             holders.take(told)
             listed[0] = ()
             assert await anext(releases) == [Released(RESOURCE, "z", holder("other"))]
+
+
+async def test_held_ids_that_are_not_kept_are_refused_by_the_kubelets_word(short_dir: Path) -> None:
+    many = pod("many", *(f"d{number:06}" for number in range(KEPT_LIMIT)))
+
+    async def serve() -> Sequence[PodResources]:
+        return (many, pod("p", "z"))
+
+    holders = Holders(socket_below(short_dir), rules=ONCE, clock=now)
+    async with answering(socket_below(short_dir), serve), asking(holders):
+        with holders.needed():
+            await first_answer(holders)
+            assert "z" not in holders.held_ids(RESOURCE)
+            with pytest.raises(AllocationError, match='"z" is held by default/p'):
+                await holders.release_or_refuse(RESOURCE, ["z"])
+            await holders.release_or_refuse(RESOURCE, ["free"])
+
+
+async def test_an_answer_over_its_limit_is_an_error_in_words(short_dir: Path) -> None:
+    async def serve() -> Sequence[PodResources]:
+        return (pod("p", "x" * (ANSWER_LIMIT_BYTES + 1)),)
+
+    holders = Holders(socket_below(short_dir), rules=ONCE, clock=now)
+    async with answering(socket_below(short_dir), serve), asking(holders):
+        with holders.needed():
+            await holders.wait(lambda: holders.trouble is Trouble.TOO_LARGE)
 
 
 async def test_releases_have_one_reader(short_dir: Path) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from devplug.holds.hardware import Use
 from devplug.holds.held_device import Allocated, Released, Remembered, ledger_memory, ledger_text
-from devplug.holds.ledger import Ledger
+from devplug.holds.ledger import KEPT_LIMIT, Ledger
 from devplug.wire.values import PodResources
 from tests.holds.listings import KUBELET, NEXT_KUBELET, RESOURCE, RULES, holder, pod, pods
 
@@ -28,7 +29,7 @@ def restarted(ledger: Ledger, now: float) -> Ledger:
     """The ledger of the next process, which has read the file of this one."""
     text = ledger_text(RESOURCE, ledger.memory(RESOURCE))
     ledger = new_ledger()
-    ledger.recall(RESOURCE, ledger_memory(text, RESOURCE), now)
+    ledger.recall(RESOURCE, ledger_memory(text.encode(), RESOURCE), now)
     return ledger
 
 
@@ -382,3 +383,46 @@ def test_releases_are_kept_only_where_somebody_takes_them() -> None:
     assert ledger.listed((OTHER,), 20, KUBELET) == (Released(RESOURCE, "a", holder("p")),)
     assert ledger.pending_releases(RESOURCE) == []
     assert ledger.memory(RESOURCE).keys() == {"z"}
+
+
+# ── more than is kept ─────────────────────────────────────────────────────────────────────────────
+
+MANY = pod("many", *(f"{number:06}" for number in range(KEPT_LIMIT + 5)))
+
+
+def test_ids_that_we_did_not_allocate_are_kept_up_to_a_limit() -> None:
+    ledger = new_ledger(MANY)
+    assert (len(ledger.held_ids(RESOURCE)), ledger.is_over) == (KEPT_LIMIT, True)
+    ledger.recall(RESOURCE, {f"r{number}": Remembered() for number in range(5)}, 1)
+    assert len(ledger.held_ids(RESOURCE)) == KEPT_LIMIT
+
+
+def test_what_we_allocated_is_kept_beyond_the_limit() -> None:
+    ledger = new_ledger(MANY)
+    ledger.allocated(RESOURCE, ["ours"], 1, {"ours": Use("ours")})
+    assert ledger.is_held(RESOURCE, "ours")
+    ledger.listed((MANY, pod("p", "ours")), 2, KUBELET)
+    assert ledger.holders_of(RESOURCE, "ours") == (holder("p"),)
+    written = ledger.memory(RESOURCE)
+    again = new_ledger(MANY)
+    again.recall(RESOURCE, written, 3)
+    assert again.is_held(RESOURCE, "ours")
+
+
+def test_resources_of_others_take_no_place_of_known_ones() -> None:
+    ledger = new_ledger()
+    ledger.recall(RESOURCE, {"a": Remembered()}, 0)
+    strangers = tuple(pod("s", f"{number}", resource_name=f"a/{number}") for number in range(KEPT_LIMIT + 5))
+    ledger.listed((*strangers, pod("p", "a", "b")), 1, KUBELET)
+    assert ledger.held_ids(RESOURCE) == {"a", "b"}
+    assert ledger.is_over
+    ledger.listed((pod("p", "a", "b"),), 2, KUBELET)
+    assert not ledger.is_over
+
+
+def test_one_id_of_very_many_pods_takes_no_time() -> None:
+    """Sorted at each listing, it would take minutes."""
+    ledger = new_ledger()
+    ledger.recall(RESOURCE, {"a": Remembered()}, 0)
+    ledger.listed([pod(f"p{number:05}", "a") for number in range(20_000)], 1, KUBELET)
+    assert len(ledger.holders_of(RESOURCE, "a")) == 20_000

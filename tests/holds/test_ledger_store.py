@@ -351,8 +351,8 @@ def test_the_file_says_it_all() -> None:
         "b": Remembered(),
         "ä/\n": Remembered((holder("p"),), NEXT_KUBELET),
     }
-    assert ledger_memory(ledger_text(RESOURCE, memory), RESOURCE) == memory
-    assert ledger_memory(ledger_text("x.y/ä", {}), "x.y/ä") == {}
+    assert ledger_memory(ledger_text(RESOURCE, memory).encode(), RESOURCE) == memory
+    assert ledger_memory(ledger_text("x.y/ä", {}).encode(), "x.y/ä") == {}
 
 
 @pytest.mark.parametrize(
@@ -378,8 +378,8 @@ def test_the_file_says_it_all() -> None:
 )
 def test_a_damaged_file_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
-        ledger_memory(text, "a/b")
+        ledger_memory(text.encode(), "a/b")
 
 
 def test_an_undamaged_one_is_not() -> None:
-    assert ledger_memory('{"version":2,"resource":"a/b","kubelets":[],"held":{}}', "a/b") == {}
+    assert ledger_memory(b'{"version":2,"resource":"a/b","kubelets":[],"held":{}}', "a/b") == {}

@@ -18,6 +18,8 @@ from devplug.daemon.commands import OUTPUT_LIMIT_BYTES
 from devplug.daemon.config.document import SIZE_LIMIT_BYTES
 from devplug.devices import DEVICE_ID_LIMIT_BYTES
 from devplug.errors import TEXT_LIMIT_BYTES
+from devplug.holds.holders import ANSWER_LIMIT_BYTES
+from devplug.holds.ledger import KEPT_LIMIT
 from devplug.linux.durable_file import STATE_VALUES_LIMIT
 from devplug.logs import LINE_LIMIT
 from devplug.metrics.catalogue import DEVICE_SERIES_LIMIT
@@ -103,6 +105,8 @@ NUMBERS: Final = {
     "requests that the servers of a process hold": HELD_LIMIT_BYTES // 2**20,
     "elements of a request: fields, and numbers of a packed field": REQUEST_ELEMENTS_LIMIT,
     "elements of an answer: PodResources, a list of devices, a driver's answers": ELEMENTS_LIMIT,
+    "an answer of PodResources": ANSWER_LIMIT_BYTES // 2**20,
+    "held device IDs that devplug did not allocate": KEPT_LIMIT,
     "elements that are decoded on the event loop": INLINE_ELEMENTS_LIMIT,
     "a log line": LINE_LIMIT,
     "connections to a plugin's socket": CONNECTIONS_LIMIT,

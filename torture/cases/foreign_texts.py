@@ -54,7 +54,7 @@ def _status(content: bytes) -> None:
 READERS: Final[dict[str, tuple[Callable[[bytes], object], tuple[type[Exception], ...]]]] = {
     "uevent": (_uevent, ()),
     "status": (_status, (ValueError,)),
-    "ledger": (lambda content: ledger_memory(content.decode("utf-8", "replace"), "e.com/a"), (ValueError,)),
+    "ledger": (lambda content: ledger_memory(content, "e.com/a"), (ValueError,)),
     "pod": (lambda content: decoded_object(content, "application/json", "Pod", "v1"), (StatusError,)),
     "json": (decoded_json, (StatusError,)),
     "protobuf": (

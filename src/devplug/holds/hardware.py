@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator
 
 MEMORY_MAJOR: Final = 1
 """Major of /dev/null and its like (the kernel's devices.txt): no hardware is behind them."""
@@ -115,31 +115,3 @@ def use_entry(use: Use) -> dict[str, Any]:
         "dirty": use.is_dirty,
     }
     return {name: value for name, value in entry.items() if value}
-
-
-def use_of_entry(entry: Mapping[str, Any]) -> Use | None:
-    """Read a use; None if the entry has none, as in a file of an older version.
-
-    Raises `ValueError`, `TypeError` or `LookupError` for anything else than `use_entry` writes.
-    """
-    if "name" not in entry:
-        return None
-    hardware = None
-    if (written := entry.get("hardware")) is not None:
-        place, serial, is_whole = written
-        hardware = Hardware(_text(place), _text(serial), is_whole is True)
-    return Use(
-        _text(entry["name"]),
-        hardware,
-        tuple(map(_text, entry.get("numbers", ()))),
-        tuple(map(_text, entry.get("paths", ()))),
-        _text(entry.get("boot", "")),
-        entry.get("shared") is True,
-        entry.get("dirty") is True,
-    )
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
-    return value

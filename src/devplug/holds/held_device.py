@@ -9,15 +9,15 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+import msgspec
 from msgspec import Struct
 
-from devplug.holds.hardware import use_entry, use_of_entry
+from devplug.holds.hardware import Hardware, Use, use_entry
 from devplug.status import Holder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from devplug.holds.hardware import Use
     from devplug.wire.values import SocketIdentity
 
 # ── values ──
@@ -110,20 +110,57 @@ def ledger_text(resource_name: str, memory: Memory, owner: str = "") -> str:
     return f'{_encode(head)[:-1]},"held":{{{held}}}}}\n'
 
 
-def ledger_memory(text: str, resource_name: str) -> Memory:
-    """Read such a text; raises `ValueError` for what `ledger_text` has not written for this resource."""
+class _Held(Struct):
+    """One entry of a ledger file. An older version writes less, a newer one may write more."""
+
+    holders: tuple[tuple[str, str, str], ...]
+    kubelet: int | None = None
+    name: str | None = None
+    hardware: tuple[str, str, bool] | None = None
+    numbers: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    boot: str = ""
+    shared: bool = False
+    dirty: bool = False
+
+
+class _File(Struct):
+    version: int
+    resource: str
+    kubelets: tuple[tuple[int, int, int], ...]
+    held: dict[str, _Held]
+    owner: str = ""
+
+
+class Recorded(Struct, frozen=True):
+    """The content of a ledger file."""
+
+    resource_name: str
+    memory: Memory
+    owner: str = ""
+    """What has served the resource: `IN_CODE`, or empty for a daemon."""
+
+
+def recorded(content: bytes) -> Recorded:
+    """Read the content of a ledger file; raises `ValueError` for what `ledger_text` has not written."""
     try:
-        content = json.loads(text)
-        if content["version"] != _VERSION:
-            raise ValueError(f"version {content['version']} is not {_VERSION}")
-        if content["resource"] != resource_name:
-            raise ValueError(f"it is of the resource {content['resource']!r}, not of {resource_name}")
-        kubelets = [_kubelet(one) for one in content["kubelets"]]
-        return {
-            only_text(device_id): _remembered(entry, kubelets) for device_id, entry in content["held"].items()
-        }
-    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError) as error:
+        file = msgspec.json.decode(content, type=_File)
+        if file.version != _VERSION:
+            raise ValueError(f"version {file.version} is not {_VERSION}")
+        # Most of the holders are the same few containers.
+        known: dict[tuple[str, str, str], Holder] = {}
+        memory = {device_id: _remembered(one, file.kubelets, known) for device_id, one in file.held.items()}
+    except (LookupError, RecursionError) as error:
         raise ValueError(f"not a ledger: {error!r}") from error
+    return Recorded(file.resource, memory, file.owner)
+
+
+def ledger_memory(content: bytes, resource_name: str) -> Memory:
+    """Read the ledger file of this resource; raises `ValueError` for another one, as `recorded` does."""
+    found = recorded(content)
+    if found.resource_name != resource_name:
+        raise ValueError(f"it is of the resource {found.resource_name!r}, not of {resource_name}")
+    return found.memory
 
 
 def _entry(held: Remembered, places: Mapping[SocketIdentity, int]) -> dict[str, Any]:
@@ -137,17 +174,18 @@ def _entry(held: Remembered, places: Mapping[SocketIdentity, int]) -> dict[str, 
     return entry
 
 
-def _remembered(entry: Any, kubelets: Sequence[SocketIdentity]) -> Remembered:  # noqa: ANN401 -- whatever the file has
+def _remembered(
+    entry: _Held, kubelets: Sequence[SocketIdentity], known: dict[tuple[str, str, str], Holder]
+) -> Remembered:
+    use = None
+    if entry.name is not None:
+        hardware = None if entry.hardware is None else Hardware(*entry.hardware)
+        use = Use(entry.name, hardware, entry.numbers, entry.paths, entry.boot, entry.shared, entry.dirty)
     return Remembered(
-        tuple(Holder(*(only_text(part) for part in holder)) for holder in entry["holders"]),
-        kubelets[entry["kubelet"]] if "kubelet" in entry else None,
-        use_of_entry(entry),
+        tuple(known.setdefault(one, Holder(*one)) for one in entry.holders),
+        None if entry.kubelet is None else kubelets[entry.kubelet],
+        use,
     )
-
-
-def _kubelet(value: Any) -> SocketIdentity:  # noqa: ANN401 -- whatever the file has
-    device, inode, made_at = (int(part) for part in value)
-    return device, inode, made_at
 
 
 def only_text(value: object) -> str:

@@ -26,7 +26,7 @@ from devplug.holds.client import (
     retry_wait_seconds,
 )
 from devplug.holds.held_device import Remembered, Rules
-from devplug.holds.ledger import NO_USES, Ledger, are_listed_without, ids_of
+from devplug.holds.ledger import KEPT_LIMIT, NO_USES, Ledger, are_listed_without, ids_of
 from devplug.holds.ledger_store import LedgerFolder
 from devplug.linux.inotify import shared_watcher
 from devplug.linux.notifier import Notifier, within
@@ -50,6 +50,10 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 ASK_TIMEOUT_SECONDS: Final = 10.0
+
+ANSWER_LIMIT_BYTES: Final = 8 * 1024 * 1024
+"""The size of an answer: 100,000 devices that pods hold. The last one is kept, and takes twice its size;
+the container of the daemon has 128 MiB."""
 
 LISTED_AFTER_SECONDS: Final = 1.0
 """When to ask for devices that were just allocated: the kubelet lists them once it has our answer. A holder
@@ -151,6 +155,7 @@ class Holders:
         self._wait_seconds = 0.0
         self._failures = 0
         self._trouble: Trouble | None = None
+        self._was_over = False
         self._doubly_held: frozenset[tuple[str, str]] = frozenset()
         self.last_error: str | None = None
         """Why the last question had no answer, for people; None after a good one."""
@@ -355,7 +360,8 @@ class Holders:
         The kubelet may allocate a device that another pod has, and its bookkeeping is no evidence of that. So
         it is asked about the last holders. Raises `AllocationError` if it names one.
         """
-        held = [one for one in sorted(device_ids) if self._ledger.is_held(resource_name, one)]
+        is_over = self._ledger.is_over  # then the kubelet alone knows all that is held
+        held = [one for one in sorted(device_ids) if is_over or self._ledger.is_held(resource_name, one)]
         pods: Sequence[PodResources] = ()
         # A named holder shows that the kubelet answered an earlier process.
         if self.is_known or any(self._ledger.last_holders(resource_name, one)[0] for one in held):
@@ -390,7 +396,7 @@ class Holders:
             holders, is_listed = self._ledger.last_holders(resource_name, device_id)
             names.update(PodName(holder.pod, holder.namespace) for holder in holders)
             if not holders or not is_listed or not self._serves_get:
-                answer = await ask(self._socket, timeout_seconds=self._timeout_seconds)
+                answer = await self._ask(self._timeout_seconds)
                 return answer.pods
         pods = await ask_pods(self._socket, names, timeout_seconds=self._timeout_seconds)
         if pods is None:
@@ -409,7 +415,7 @@ class Holders:
         if self._doubts is None or self._clock() - self._doubts[0] >= QUICK_PERIOD_SECONDS:
             # The kubelet answers 100 questions a second, and each Allocate needs one, too.
             try:
-                answer = await ask(self._socket, timeout_seconds=DOUBT_SECONDS)
+                answer = await self._ask(DOUBT_SECONDS)
             except UnansweredError:
                 return frozenset()
             self._doubts = self._clock(), answer.pods
@@ -637,9 +643,7 @@ class Holders:
         differences: tuple[Difference, ...] = ()
         is_unanswered = False
         try:
-            answer = await ask(
-                self._socket, timeout_seconds=self._timeout_seconds, with_allocatable=self._with_allocatable
-            )
+            answer = await self._ask(self._timeout_seconds, with_allocatable=self._with_allocatable)
         except UnansweredError as error:
             self._failures += 1
             self._wait_seconds = retry_wait_seconds(self._failures, random.random())  # noqa: S311 -- jitter
@@ -661,6 +665,14 @@ class Holders:
         if differences or is_unanswered or before != after:
             self._on_change()
         self._looked.notify()
+
+    async def _ask(self, timeout_seconds: float, *, with_allocatable: bool = False) -> Answer:
+        return await ask(
+            self._socket,
+            timeout_seconds=timeout_seconds,
+            with_allocatable=with_allocatable,
+            receive_limit_bytes=ANSWER_LIMIT_BYTES,
+        )
 
     async def _taken(self, answer: Answer, asked_at: float) -> tuple[Difference, ...]:
         """Pass an answer to the ledger, with the checkpoint if that is needed."""
@@ -692,6 +704,13 @@ class Holders:
         if self._trouble is not None:
             logger.info("PodResources answers again")
         self._trouble = self.last_error = None
+        if self._ledger.is_over and not self._was_over:
+            logger.warning(
+                "the kubelet lists more held device IDs than devplug keeps; of those that it did not "
+                "allocate, an unplugged one may leave the list, and each Allocate asks the kubelet",
+                extra={"kept": KEPT_LIMIT},
+            )
+        self._was_over = self._ledger.is_over
         doubly = self._ledger.doubly_held()
         for resource_name, device_id in sorted(doubly - self._doubly_held):
             holders = self._ledger.holders_of(resource_name, device_id)

@@ -42,6 +42,11 @@ class _Hold(Struct, frozen=True):
 
 
 FREE: Final = _Hold()
+
+KEPT_LIMIT: Final = 10_240
+"""The number of holds from which on no further ID is kept that we did not allocate. A kubelet may name any
+number of IDs: of resources of others, and of plugins that had the name of a resource before."""
+
 NO_USES: Mapping[str, Use] = MappingProxyType({})
 
 
@@ -125,6 +130,8 @@ class Ledger:
         it does when it is asked who holds what, and writes the file only at the next list of any plugin."""
         self.is_any_missing = False
         """Whether the last answer left an ID out that counts as held: another answer confirms a release."""
+        self.is_over = False
+        """Whether IDs that we did not allocate are held and not kept, as there are too many."""
         self.is_known = False
         """Whether there was an answer since the start; before, any ID may be held."""
 
@@ -197,7 +204,7 @@ class Ledger:
             resource.holds for resource in self._resources.values()
         ):
             return True
-        shown = _by_device(pods) if unsure else {}
+        shown = _by_device(pods, self._resources)[0] if unsure else {}
         return any(device_id not in shown.get(name, ()) for name, device_id in unsure)
 
     def listed(
@@ -215,8 +222,8 @@ class Ledger:
         says, read after the answer; None if it was not needed or cannot be read. Version v1alpha1 names no
         sidecars, so that an ID that it leaves out may be held.
         """
-        shown = _by_device(pods)
-        named = None if checkpoint is None else _by_device(checkpoint)
+        shown, self.is_over = _by_device(pods, self._resources, self._room())
+        named = None if checkpoint is None else _by_device(checkpoint, self._resources)[0]
         self.is_checkpoint_old = self.is_any_missing = False
         if kubelet != self._kubelet:
             self._kubelet = kubelet
@@ -243,6 +250,10 @@ class Ledger:
                     )
         self.is_known = True
         return tuple(changes)
+
+    def _room(self) -> int:
+        """Return how many more IDs are kept that we did not allocate."""
+        return KEPT_LIMIT - sum(len(resource.holds) for resource in self._resources.values())
 
     def _shown(
         self, name: str, device_id: str, holders: tuple[Holder, ...], asked_at: float
@@ -376,13 +387,17 @@ class Ledger:
     def recall(self, resource_name: str, memory: Memory, now: float) -> None:
         """Take over the memory of this resource from another process, or from an earlier time.
 
-        Whatever was held then counts as held. What is known of an ID already is newer, but for this: a
-        memory may know of an Allocate that no answer has shown.
+        Whatever was held then counts as held, up to `KEPT_LIMIT` for what we did not allocate. What is known
+        of an ID already is newer, but for this: a memory may know of an Allocate that no answer has shown.
         """
-        resource = self._resource(resource_name)
+        resource, room = self._resource(resource_name), self._room()
         for device_id, held in memory.items():
             before = resource.holds.get(device_id)
+            if before is None and held.use is None and room <= 0:
+                self.is_over = True
+                continue
             if before is None:
+                room -= 1
                 resource.put(device_id, _Hold(held, None if held.kubelet else now))
                 continue
             use = before.remembered.use or held.use
@@ -432,19 +447,48 @@ def _are_of_several_pods(holders: tuple[Holder, ...]) -> bool:
     return len(holders) > 1 and len({(one.namespace, one.pod) for one in holders}) > 1
 
 
-def _by_device(pods: Iterable[PodResources]) -> dict[str, dict[str, tuple[Holder, ...]]]:
-    """Return the holders of each listed ID, sorted, by resource name and ID.
-
-    An ID on several NUMA nodes is listed several times.
-    """
-    found: dict[str, dict[str, tuple[Holder, ...]]] = {}
+def _listings(pods: Iterable[PodResources]) -> Iterator[tuple[str, str, tuple[Holder, ...]]]:
+    """Yield resource name, ID and holder as often as an ID is listed."""
     for pod in pods:
         for container in pod.containers:
             holders = (Holder(pod.namespace, pod.name, container.name),)
             for devices in container.devices:
-                of_resource = found.setdefault(devices.resource_name, {})
                 for device_id in devices.device_ids:
-                    before = of_resource.setdefault(device_id, holders)
-                    if before is not holders:
-                        of_resource[device_id] = tuple(sorted({*before, *holders}))
-    return found
+                    yield devices.resource_name, device_id, holders
+
+
+def _by_device(
+    pods: Iterable[PodResources], resources: Mapping[str, _Resource], room: int = 0
+) -> tuple[dict[str, dict[str, tuple[Holder, ...]]], bool]:
+    """Return the holders of each listed ID, sorted, by resource name and ID, and whether IDs are left out.
+
+    Those are the IDs of `resources`, and as many others as there is room for, first of these resources. An ID
+    on several NUMA nodes is listed several times.
+    """
+    found: dict[str, dict[str, tuple[Holder, ...]]] = {}
+    several: dict[Key, set[Holder]] = {}
+    is_over = False
+    strangers: list[tuple[str, str, tuple[Holder, ...]]] = []
+    for name, device_id, holders in _listings(pods):
+        of_resource = found.get(name)
+        if of_resource is not None and (before := of_resource.get(device_id)) is not None:
+            if before is not holders:
+                several.setdefault((name, device_id), set(before)).update(holders)
+        elif name in resources and (device_id in resources[name].holds or room > 0):
+            room -= device_id not in resources[name].holds
+            found.setdefault(name, {})[device_id] = holders
+        elif name not in resources and len(strangers) < room:
+            strangers.append((name, device_id, holders))
+        else:
+            is_over = True
+    for name, device_id, holders in strangers:
+        if (before := found.get(name, {}).get(device_id)) is not None:
+            several.setdefault((name, device_id), set(before)).update(holders)
+        elif room > 0:
+            room -= 1
+            found.setdefault(name, {})[device_id] = holders
+        else:
+            is_over = True
+    for (name, device_id), all_holders in several.items():
+        found[name][device_id] = tuple(sorted(all_holders))
+    return found, is_over

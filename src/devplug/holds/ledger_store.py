@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import hashlib
-import json
 import logging
 import os
 import re
@@ -18,9 +17,7 @@ from glob import escape, glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct
-
-from devplug.holds.held_device import ledger_memory, ledger_text, only_text
+from devplug.holds.held_device import Recorded, ledger_memory, ledger_text, recorded
 from devplug.holds.other_files import IN_CODE, OtherFiles
 from devplug.linux.durable_file import read_state, remove_remains, write_whole
 from devplug.linux.notifier import within
@@ -68,7 +65,7 @@ class LedgerFile:
         self.is_missing = self.is_lost = False
         self._read_stamp = self._stamp()
         try:
-            return ledger_memory(read_state(self._path).decode(), self._resource_name)
+            return ledger_memory(read_state(self._path), self._resource_name)
         except FileNotFoundError:
             self.is_missing = True
             return {}
@@ -135,25 +132,13 @@ class LedgerFile:
         write_whole(self._path, ledger_text(self._resource_name, memory, self._owner), is_durable=is_durable)
 
 
-class Recorded(Struct, frozen=True):
-    """The content of another process's ledger file."""
-
-    resource_name: str
-    memory: Memory
-    owner: str = ""
-    """What has served the resource: `IN_CODE`, or empty for a daemon."""
-
-
 def _read(path: Path) -> Recorded | None:
     """Return what a ledger file has; None, after a logged warning, if it is damaged."""
     try:
-        text = read_state(path).decode()
-        head = json.loads(text)
-        resource_name = only_text(head["resource"])
-        return Recorded(resource_name, ledger_memory(text, resource_name), only_text(head.get("owner", "")))
+        return recorded(read_state(path))
     except FileNotFoundError:
         return None
-    except (OSError, LookupError, RecursionError, TypeError, ValueError) as error:
+    except (OSError, ValueError) as error:
         logger.warning(
             "cannot read a file of held devices; what containers hold of its resource is not known",
             extra={"path": str(path), "reason": str(error)},
