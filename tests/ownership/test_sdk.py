@@ -239,6 +239,33 @@ async def test_node_of_the_driver_belongs_to_nobody(short_dir: Path) -> None:
         assert len(await here.must_run("q", OTHER)) == 2
 
 
+@pytest.mark.parametrize("restarts", [False, True], ids=["", "restart"])
+async def test_node_that_devices_have_in_common_belongs_to_none(short_dir: Path, *, restarts: bool) -> None:
+    """Rule 2: a control node that the author has not marked as shared."""
+
+    def both() -> Plugin:
+        control = stick(short_dir, "control", 9).device_nodes
+        sticks = [stick(short_dir, "a", 1), stick(short_dir, "b", 2)]
+        return Plugin(Device(one.id, device_nodes=[*one.device_nodes, *control]) for one in sticks)
+
+    async with node(short_dir) as here:
+        await here.start(both())
+        await here.must_run("p")
+        if restarts:
+            await here.stop()
+            await here.start(both())
+        assert here.health() == {"a": "Healthy", "b": "Healthy"}
+        await here.must_run("q")
+
+
+async def test_ids_of_one_node_are_given_to_as_many_pods(short_dir: Path) -> None:
+    async with node(short_dir) as here:
+        (shared,) = stick(short_dir, "node", 1).device_nodes
+        await here.start(Plugin(Device(name, device_nodes=[shared]) for name in "ab"))
+        await here.must_run("p")
+        await here.must_run("q")
+
+
 async def test_device_that_a_pod_holds_is_refused_with_the_pods_name(short_dir: Path) -> None:
     """A kubelet that has lost its books gives a device twice."""
     async with node(short_dir) as here:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from devplug.daemon.cdi.resource_spec import kernel_nodes
-from devplug.daemon.container_response import owner_of, share_of, use_of
+from devplug.daemon.container_response import owner_of, share_of
 from devplug.daemon.resource import ConfiguredPlugin
 from devplug.devices import HealthState
 from devplug.errors import AllocationError, InvalidRequestError, PluginError, UnhealthyDeviceError
@@ -69,7 +69,7 @@ class ClaimedResource(ConfiguredPlugin):
             if one is not None:
                 with suppress(PluginError):
                     share = share_of(one, 0, self.resource.expose)
-                    uses[device_id] = use_of(share, self.resource, self.context.ownership.boot)
+                    uses[device_id] = self._use(share)
         return uses
 
     async def release(self, devices: Sequence[Device], /) -> None:

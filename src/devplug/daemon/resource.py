@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from devplug.daemon.config.types import Resource
-    from devplug.daemon.container_response import ContainerShares
+    from devplug.daemon.container_response import ContainerShares, Share
     from devplug.daemon.health import Prober
     from devplug.daemon.preference import Candidate
     from devplug.daemon.sources.device import HostDevice
@@ -538,7 +538,12 @@ class ConfiguredPlugin(DevicePlugin):
             if one is not None:
                 with suppress(PluginError):
                     share = share_of(one, 0, self.resource.expose)
-                    self.held.complete(device_id, use_of(share, self.resource, self.context.ownership.boot))
+                    self.held.complete(device_id, self._use(share))
+
+    def _use(self, share: Share) -> Use:
+        """Return what a container gets of a device."""
+        ownership = self.context.ownership
+        return ownership.own(self.face, use_of(share, self.resource, ownership.boot))
 
     def _check_free(self, found: Mapping[str, HostDevice]) -> None:
         """Raise `UnhealthyDeviceError` if a container has the hardware of one of these in another way."""
@@ -551,7 +556,7 @@ class ConfiguredPlugin(DevicePlugin):
     def _give(self, devices: Iterable[Device], given: ContainerShares) -> None:
         """Record that a container has these devices."""
         ownership = self.context.ownership
-        by_name = {share.found.name: use_of(share, self.resource, ownership.boot) for share in given.shares}
+        by_name = {share.found.name: self._use(share) for share in given.shares}
         self.held.give(devices, {one.id: by_name[self.held.name_of(one.id)] for one in devices})
         found = {share.found.name: share.found for share in given.shares}
         ownership.note_given(self.face, [(found[name], use) for name, use in by_name.items()])

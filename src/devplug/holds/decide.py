@@ -184,7 +184,9 @@ class Findings:
 
     def __init__(self, listings: Iterable[Listing] = ()) -> None:
         self.listings = tuple(listings)
-        self.keys_of = {one.face: _own_keys(one) for one in self.listings}
+        self.common = {one.face: _common_keys(one) for one in self.listings}
+        """By face: the keys that several of its devices have, which are keys of none."""
+        self.keys_of = {one.face: _own_keys(one, self.common[one.face]) for one in self.listings}
         """By face and name: the keys of a device that no other device of the resource has."""
         self.named = {one.face: {found.name: found for found in one.found} for one in self.listings}
         """By face and name."""
@@ -202,7 +204,8 @@ class Findings:
                     self.with_key.setdefault(key, []).append((face, device))
         for listing in self.listings:
             for found in listing.found:
-                for mark in marks(found.hardware) if found.hardware else found.keys:
+                own_keys = self.keys_of[listing.face][found.name]
+                for mark in marks(found.hardware) if found.hardware else own_keys:
                     self.with_mark.setdefault(mark, []).append((listing.face, found))
         self.contested = frozenset(one for found in self.with_key.values() if len(found) > 1 for one in found)
         """Face and name of the devices that several resources find."""
@@ -243,10 +246,16 @@ def decide(findings: Findings, holds: Sequence[Hold], twins: Collection[str] = (
     return Decision(names, withheld, holds_of, other_way, elsewhere, unfound)
 
 
-def _own_keys(listing: Listing) -> dict[str, tuple[Key, ...]]:
-    """Return the keys of each device; what two devices of one resource have in common is none."""
+def _common_keys(listing: Listing) -> frozenset[Key]:
     counted = Counter(key for one in listing.found for key in one.keys)
-    return {one.name: tuple(key for key in one.keys if counted[key] == 1) for one in listing.found}
+    return frozenset(key for key, count in counted.items() if count > 1)
+
+
+def _own_keys(listing: Listing, common: frozenset[Key]) -> dict[str, tuple[Key, ...]]:
+    return {
+        one.name: tuple(key for key in one.keys if key not in common) if common else one.keys
+        for one in listing.found
+    }
 
 
 def _matches(findings: Findings, hold: Hold, twins: Collection[str]) -> list[tuple[Face, Found]]:

@@ -275,11 +275,13 @@ class Ownership(Generic[AnyFound]):
 
         The caller allocates the resource's devices with these names, and has checked that no pod holds them.
         """
-        return self._current().conflict(face, names, found.keys, is_shared=is_shared)
+        decision = self._current()
+        return decision.conflict(face, names, self._own_keys(face, found.keys), is_shared=is_shared)
 
     def is_in_use(self, face: Face, found: AnyFound) -> bool:
         """Whether a container has the hardware of a device that was released, in another way."""
-        return self._current().is_in_use(face, found.name, found.keys)
+        decision = self._current()
+        return decision.is_in_use(face, found.name, self._own_keys(face, found.keys))
 
     def absent(self, face: Face) -> frozenset[str]:
         """Return the names of a resource's held devices whose hardware nothing shows to be present."""
@@ -321,7 +323,10 @@ class Ownership(Generic[AnyFound]):
     def note_given(self, face: Face, given: Iterable[tuple[AnyFound, Use]]) -> None:
         """Take over holds that were recorded just now: without a new decision, if that changes no offer."""
         name, driver = face
-        holds = [Hold(name, found.name, use, found.keys, driver=driver) for found, use in given]
+        holds = [
+            Hold(name, found.name, use, self._own_keys(face, found.keys), driver=driver)
+            for found, use in given
+        ]
         for hold in holds:
             for path in hold.use.paths if hold.use else ():
                 self._lead(path)
@@ -331,6 +336,21 @@ class Ownership(Generic[AnyFound]):
             self.refresh_soon()
         else:
             self._decided_at = self._state()
+
+    def own(self, face: Face, use: Use) -> Use:
+        """Return a use without the device numbers, and their paths, that several devices of a resource have.
+
+        They do not show which of the devices a container has, as a control node does not.
+        """
+        common = self._findings.common.get(face)
+        if not common:
+            return use
+        paths = tuple(path for path in use.paths if self._number_at(path) not in common)
+        return replace(use, numbers=self._own_keys(face, use.numbers), paths=paths)
+
+    def _own_keys(self, face: Face, keys: tuple[Key, ...]) -> tuple[Key, ...]:
+        common = self._findings.common.get(face)
+        return tuple(key for key in keys if key not in common) if common else keys
 
     def _state(self) -> object:
         return self._version, self._revision()
@@ -372,7 +392,8 @@ class Ownership(Generic[AnyFound]):
                 hardware = self.names.hardware_of(name, found_name)
                 use = None if hardware is None else Use(found_name, hardware)
             return Hold(name, found_name, use, holder=held.holder, is_over=held.is_over, driver=driver)
-        leads_to = tuple([key for path in use.paths if (key := self._lead(path))])
+        leads_to = self._own_keys(face, tuple([key for path in use.paths if (key := self._lead(path))]))
+        use = self.own(face, use)
         if use.boot != self.boot:
             # After a boot the kernel gives the numbers to other devices.
             use = replace(use, numbers=())

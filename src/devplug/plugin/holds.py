@@ -325,14 +325,9 @@ class Holding:
             self._node.ownership.note_given(self.face, given)
 
     def _use(self, device: Device) -> Use:
-        return Use(
-            device.id,
-            None,
-            _keys(device),
-            tuple(_own_paths(device)),
-            self._node.boot,
-            is_dirty=self._cleans,
-        )
+        paths = tuple(_own_paths(device))
+        use = Use(device.id, None, _keys(device), paths, self._node.boot, is_dirty=self._cleans)
+        return self._node.ownership.own(self.face, use)
 
     def uses(self, device_ids: Iterable[str]) -> Mapping[str, Use]:
         """Return what containers get of devices, by ID, of those that are there."""
