@@ -167,6 +167,61 @@ def test_loops_inside_loops_become_too_complex() -> None:
     )
 
 
+def doubled(start: str, times: int) -> str:
+    """An expression that adds a value to itself so many times."""
+    found = f"x{times}.size() > 0"
+    for number in range(times, 0, -1):
+        found = f"cel.bind(x{number}, x{number - 1} + x{number - 1}, {found})"
+    return f"cel.bind(x0, {start}, {found})"
+
+
+LONG = f'"{"a" * 9_000}"'
+TEN = "[0,1,2,3,4,5,6,7,8,9]"
+LARGE = {
+    "replaces": f'{LONG}.replace("a", "{"b" * 100}").replace("b", "{"c" * 100}").size() > 0',
+    "replaces of nothing": f'{LONG}.replace("", {LONG}).size() > 0',
+    "joins": f'{TEN}.map(a, {TEN}.map(b, {TEN}.map(c, {TEN}.map(d, "{"a" * 5_000}").join()).join()).join())'
+    ".join().size() > 0",
+    "added texts": doubled('"ab"', 24),
+    "added lists": doubled("[1, 2]", 24),
+    "added bytes": doubled('b"ab"', 24),
+    "lists of lists": f"{TEN}.map(a, {TEN}.map(b, {TEN}.map(c, {TEN}.map(d, {TEN}.map(e, [a]))))).size() > 0",
+    "long texts in a loop": f"device.attributes.all(a, {TEN}.all(b, {TEN}.all(c, {LONG}.contains(a))))",
+    "patterns": f'{TEN}.all(a, {TEN}.all(b, {LONG}.find("(a+)+b") == ""))',
+    "sets": f'sets.contains({LONG}.split(""), {LONG}.split(""))',
+}
+
+
+@pytest.mark.parametrize("expression", LARGE.values(), ids=LARGE.keys())
+def test_an_expression_that_makes_too_much_is_not_evaluated(expression: str) -> None:
+    """D71: a million of cost, at 0.1 for a character."""
+    assert is_too_complex(expression)
+    with pytest.raises(SelectorError) as refused:
+        CelSelectors().matches(expression, DEVICE)
+    assert str(refused.value) == "CEL runtime error: actual cost limit exceeded"
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        f'{GPUS}.model.lowerAscii().replace("a", "bb").startsWith("b")',
+        f'{GPUS}.model.find("^[A-Z]$") == "A"',
+        f'{TEN}.map(a, string(a) + "-").join(",").size() == 29',
+        doubled('"ab"', 10),
+        '"a,b".split(",").map(x, x + "1").join("-") == "a1-b1"',
+        "device.attributes.all(d, device.attributes[d].all(k, k.size() < 65 && k.matches('^[a-zA-Z_]+$')))",
+    ],
+)
+def test_usual_expressions_with_texts_are_evaluated(expression: str) -> None:
+    assert not is_too_complex(expression)
+    assert SELECTORS.matches(expression, DEVICE)
+
+
+@pytest.mark.parametrize("pattern", ["(" * 4_000 + ")" * 4_000, "a{99999999999999999999}"])
+def test_a_pattern_that_cannot_be_read_is_a_problem(pattern: str) -> None:
+    assert "invalid matches argument" in problem_of(f'"a".matches("{pattern}")')
+
+
 def test_a_long_loop_over_a_written_list_comes_to_its_end() -> None:
     """D71."""
     digits = "[1,2,3,4,5,6,7,8,9,10]"

@@ -2,18 +2,19 @@
 
 What they return is a map with one key, the kind, because the library takes no objects of ours: the quantity
 `1Gi` is `{"quantity": "1073741824"}`, and equal quantities are equal maps. Errors are `ValueError`s with
-the texts of Kubernetes where those are known. Regular expressions are Python's, not RE2.
+the texts of Kubernetes where those are known.
 """
 
 from __future__ import annotations
 
 import ipaddress
-import re
 from fractions import Fraction
 from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
+from devplug.dra.regular_expressions import found_all
 from devplug.dra.semver import Semver, SemverError
 from devplug.k8s.quantity import Quantity, QuantityError
 
@@ -209,16 +210,8 @@ def _contains(one: list[Any], other: list[Any]) -> bool:
     return all(wanted in items for wanted in _items(other))
 
 
-def _matches(text: str, pattern: str) -> list[str]:
-    try:
-        return [found.group() for found in re.finditer(pattern, text)]
-    except re.error as error:
-        raise ValueError(f"Illegal regex: {error}") from error
-
-
 def _find_all(text: str, pattern: str, most: int = -1) -> list[str]:
-    found = _matches(text, pattern)
-    return found if most < 0 else found[:most]
+    return list(islice(found_all(text, pattern), None if most < 0 else most))
 
 
 def _succeeds(act: Callable[[], object], error: type[Exception]) -> bool:
@@ -313,7 +306,7 @@ FUNCTIONS: Final = (
         for kind in ("ip", "string")
     ),
     *(Overload("containsCIDR", ("cidr", kind), "bool", _contains_network) for kind in ("cidr", "string")),
-    Overload("find", ("string", "string"), "string", lambda text, one: (_matches(text, one) or [""])[0]),
+    Overload("find", ("string", "string"), "string", lambda text, one: next(found_all(text, one), "")),
     Overload("findAll", ("string", "string"), "list", _find_all),
     Overload("findAll", ("string", "string", "int"), "list", _find_all),
     Overload("isSorted", ("list",), "bool", lambda found: _items(found) == sorted(_items(found))),

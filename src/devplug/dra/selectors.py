@@ -6,9 +6,9 @@ driver, attributes, capacity and allowMultipleAllocations (D67), and the functio
 What differs from Kubernetes, because the library does not offer it: expressions with two-variable
 comprehensions, `format.*()` and `indexOf` of a list are taken but cannot be evaluated; a method on a value of
 the wrong kind, as `isLessThan` of a version and a quantity, fails with a shorter text. The cost limit is
-estimated from the text, by the nesting of comprehensions with 32 entries for each map; there is none at run
-time but the library's own, of rounds (D71). `size(device.attributes)` counts a domain that the expression
-looked up in vain.
+estimated: from the text, by the nesting of comprehensions with 32 entries for each map, and by `cel_sizes`.
+At run time there is only the library's own, of rounds (D71). `size(device.attributes)` counts a domain that
+the expression looked up in vain.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import re
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from devplug.dra.cel_functions import FUNCTIONS, KINDS, quantity_value, version_value
+from devplug.dra.cel_sizes import exceeds_limit
+from devplug.dra.regular_expressions import is_pattern
 from devplug.errors import DevplugError
 
 if TYPE_CHECKING:
@@ -116,7 +118,7 @@ class CelSelectors:
         if compiled is None:
             compiled = self._compiled[expression] = _compile(expression)
         if isinstance(compiled, str):
-            return f"CEL compile error: {compiled}"
+            return compiled
         data = _activation(device)
         try:
             result = compiled.eval(data=data)
@@ -171,17 +173,23 @@ def problem_of(expression: str) -> str:
     if returned not in {"BOOL", "DYN"}:
         return f"must evaluate to bool or the unknown type, not {_type_name(returned)}"
     for found in _PATTERN.finditer(expression):
-        try:
-            re.compile(found[3] or found[4] or "")
-        except re.error:
+        if not is_pattern(found[3] or found[4] or ""):
             where, caret = _position(expression, found.start(2))
             return f"compilation failed: ERROR: <input>:{where}: invalid matches argument{caret}"
     return ""
 
 
 def is_too_complex(expression: str) -> bool:
-    """Whether an expression exceeds the cost limit, as far as its text shows."""
-    return _cost(_LITERAL.sub('""', expression)) > _MOST_COST
+    """Whether an expression exceeds the cost limit: by its text, or by what it may make.
+
+    Raises `MissingCelError`.
+    """
+    if _cost(_LITERAL.sub('""', expression)) > _MOST_COST:
+        return True
+    try:
+        return exceeds_limit(_environment(is_check=False).compile(expression).serialize())
+    except RuntimeError:
+        return False
 
 
 # ── compiling ──
@@ -191,13 +199,14 @@ _environments: dict[bool, Any] = {}
 
 
 def _compile(expression: str) -> Any:  # noqa: ANN401 -- the library has no types
-    """Return what the library makes of an expression, or a text that says why it is none."""
+    """Return the library's form of an expression, or a text with the reason why it is not evaluated."""
     if problem := problem_of(expression):
-        return problem
+        return f"CEL compile error: {problem}"
     try:
-        return _environment(is_check=False).compile(expression)
+        compiled = _environment(is_check=False).compile(expression)
     except RuntimeError as error:
-        return f"compilation failed: {_compile_text(str(error), expression)}"
+        return f"CEL compile error: compilation failed: {_compile_text(str(error), expression)}"
+    return _failed("actual cost limit exceeded") if exceeds_limit(compiled.serialize()) else compiled
 
 
 def _environment(*, is_check: bool) -> Any:  # noqa: ANN401
