@@ -199,33 +199,116 @@ def test_a_configuration_of_another_user_is_not_served_to_root(
     assert read_served_file(file) == b"version: 1\n"
 
 
-@needs_root
-@pytest.mark.root
-def test_what_a_read_only_mount_has_is_believed_as_its_maker_chose_it(short_dir: Path) -> None:
-    (short_dir / "config").mkdir()
-    (short_dir / "config").chmod(0o777)  # as the kubelet makes the folder of a ConfigMap
-    (short_dir / "config" / "c.yaml").write_text("version: 1\n")
+def served_from_read_only_mount(folder: Path) -> str:
+    """Read `c.yaml` of a folder that is mounted read-only over itself; return what was printed."""
     script = f"""
-mount --make-rprivate / && mount --bind {short_dir}/config {short_dir}/config &&
-mount -o remount,bind,ro {short_dir}/config && exec {sys.executable} -c '
+mount --make-rprivate / && mount --bind {folder} {folder} &&
+mount -o remount,bind,ro {folder} && exec {sys.executable} -c '
 from devplug.daemon.config_reader import read_served_file
-print(read_served_file("{short_dir}/config/c.yaml"))'"""
+from devplug.errors import ConfigError
+try:
+    print(read_served_file("{folder}/c.yaml"))
+except ConfigError as error:
+    print(error)'"""
     told = subprocess.run(["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, check=False)
     if "unshare failed" in told.stderr:
         pytest.skip("no mounts here")
-    assert told.stdout == "b'version: 1\\n'\n", told.stderr
+    return told.stdout
+
+
+@needs_root
+@pytest.mark.root
+def test_the_mode_of_a_read_only_mount_does_not_count(short_dir: Path) -> None:
+    (short_dir / "config").mkdir()
+    (short_dir / "config").chmod(0o777)  # as the kubelet makes the folder of a ConfigMap
+    (short_dir / "config" / "c.yaml").write_text("version: 1\n")
+    assert served_from_read_only_mount(short_dir / "config") == "b'version: 1\\n'\n"
     with pytest.raises(ConfigError, match="everybody, who may write to the folder"):
         read_served_file(short_dir / "config" / "c.yaml")
 
 
-def test_a_kubeconfig_with_a_command_that_others_may_change_is_refused(short_dir: Path) -> None:
+@needs_root
+@pytest.mark.root
+@pytest.mark.parametrize("owned", [".", "c.yaml"])
+def test_the_owner_of_what_is_mounted_read_only_counts(short_dir: Path, owned: str) -> None:
+    """The owner can still change it at the place from which it was mounted."""
+    (short_dir / "config").mkdir()
+    (short_dir / "config" / "c.yaml").write_text("version: 1\n")
+    os.chown(short_dir / "config" / owned, STRANGER, STRANGER)
+    assert "user 1234, who owns" in served_from_read_only_mount(short_dir / "config")
+
+
+@needs_root
+@pytest.mark.root
+def test_a_user_namespace_trusts_no_user_from_outside(short_dir: Path) -> None:
+    """All of them have the number 65534 there."""
+    (short_dir / "f").touch()
+    os.chown(short_dir / "f", STRANGER, STRANGER)
+    program = (
+        "import sys; from devplug.linux.trust import untrusted_writer; print(untrusted_writer(sys.argv[1]))"
+    )
+    told = subprocess.run(
+        ["unshare", "--user", "--map-root-user", sys.executable, "-c", program, str(short_dir / "f")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if "unshare failed" in told.stderr:
+        pytest.skip("no user namespaces here")
+    assert told.stdout == "user 65534, who owns it\n", told.stderr
+
+
+@needs_root
+@pytest.mark.root
+def test_the_group_root_is_trusted_only_without_other_members(short_dir: Path) -> None:
+    short_dir.chmod(0o775)
+    others = short_dir / "etc-group"
+    others.write_text("root:x:0:daemon\n")
+    script = f"""
+mount --make-rprivate / && mount --bind {others} /etc/group && exec {sys.executable} -c '
+from devplug.linux.trust import untrusted_writer
+print(untrusted_writer("{short_dir}"))'"""
+    told = subprocess.run(["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, check=False)
+    if "unshare failed" in told.stderr:
+        pytest.skip("no mounts here")
+    assert told.stdout == "group 0, who may write to it\n", told.stderr
+    assert untrusted_writer(short_dir) == ""
+
+
+KUBECONFIG = {
+    "current-context": "c",
+    "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+    "clusters": [{"name": "k", "cluster": {"server": "https://x", "certificate-authority": "ca"}}],
+}
+USERS = [
+    {"exec": {"apiVersion": "v1", "command": "./x"}},
+    {"tokenFile": "secret"},
+    {"client-certificate": "cert", "client-key": "key"},
+    {"token": "t"},
+]
+
+
+@pytest.mark.parametrize("user", USERS, ids=lambda user: next(iter(user)))
+def test_a_kubeconfig_that_others_may_change_is_refused(short_dir: Path, user: dict[str, object]) -> None:
+    """With `tokenFile` it would send a secret of the user to a server that another user chose."""
     file = short_dir / "config"
-    user = {"exec": {"apiVersion": "v1", "command": "./x"}}
-    file.write_text(json.dumps({"users": [{"name": "u", "user": user}]}))
-    read_kubeconfigs([file])
+    file.write_text(json.dumps({**KUBECONFIG, "users": [{"name": "u", "user": user}]}))
+    read_kubeconfigs([file]).chosen(None)
     file.chmod(0o666)
-    with pytest.raises(KubeconfigError, match=r"it names a command to be started, but .* everybody"):
+    with pytest.raises(KubeconfigError, match=rf"changed by everybody, .* chmod go-w {file}"):
         read_kubeconfigs([file])
+
+
+@pytest.mark.parametrize("name", ["ca", "secret", "cert", "key"])
+def test_a_file_of_a_kubeconfig_that_others_may_change_is_refused(short_dir: Path, name: str) -> None:
+    file = short_dir / "config"
+    user = {"tokenFile": "secret", "client-certificate": "cert", "client-key": "key"}
+    file.write_text(json.dumps({**KUBECONFIG, "users": [{"name": "u", "user": user}]}))
+    (short_dir / name).touch()
+    (short_dir / name).chmod(0o666)
+    read = read_kubeconfigs([file])
+    with pytest.raises(KubeconfigError, match=f"{short_dir / name} is not trusted"):
+        read.chosen(None)
 
 
 def test_a_state_file_that_others_may_change_is_refused(short_dir: Path) -> None:

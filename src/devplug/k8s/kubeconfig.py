@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct, ValidationError, convert, field
@@ -12,7 +13,6 @@ from devplug.linux.trust import UntrustedError, check_trusted, sudo_users
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 __all__ = [
     "Cluster",
@@ -118,7 +118,8 @@ class Kubeconfig(Struct, frozen=True):
     def chosen(self, context: str | None) -> tuple[str, Cluster, User, str]:
         """Return the name, the cluster, the user and the namespace of a context, or of the current one.
 
-        Who has no user asks as nobody. Raises `KubeconfigError`.
+        Who has no user asks as nobody. Raises `KubeconfigError`, also if others could change a file that the
+        cluster or the user names.
         """
         name = context or self.current_context
         if not name:
@@ -132,6 +133,10 @@ class Kubeconfig(Struct, frozen=True):
         user = self.users.get(found.user) if found.user else User()
         if user is None:
             raise KubeconfigError(f"its context {quoted(name)} has a user that it has not")
+        files = (cluster.certificate_authority, user.token_file, user.client_certificate, user.client_key)
+        for file in files:
+            if file:
+                _check_trusted(Path(file))
         return name, cluster, user, found.namespace
 
 
@@ -154,6 +159,7 @@ def read_kubeconfigs(files: Sequence[Path]) -> Kubeconfig:
 def _read(file: Path) -> _File:
     import yaml
 
+    _check_trusted(file)
     try:
         read = convert(yaml.safe_load(file.read_text()), _File)
     except yaml.MarkedYAMLError as error:
@@ -164,17 +170,19 @@ def _read(file: Path) -> _File:
         raise KubeconfigError("it is no YAML") from error
     except (ValidationError, RecursionError, ValueError) as error:
         raise KubeconfigError(f"{type(error).__name__}, it is not a valid kubeconfig") from error
-    if any(one.user is not None and one.user.exec is not None for one in read.users or []):
-        _check_trusted(file)
     return read
 
 
 def _check_trusted(file: Path) -> None:
-    """Raise `KubeconfigError` for a file with a command that other users could change."""
+    """Raise `KubeconfigError` for a file that other users could change.
+
+    They would choose the commands that are started, and the server to which the user's own token is sent.
+    """
+    advice = f"give it to root or to the user of this process, and let no other write: chmod go-w {file}"
     try:
-        check_trusted(file, f"chmod go-w {file}", users=sudo_users(), trusts_read_only=True)
+        check_trusted(file, advice, users=sudo_users(), trusts_read_only=True)
     except UntrustedError as error:
-        raise KubeconfigError(f"it names a command to be started, but {error}") from error
+        raise KubeconfigError(str(error)) from error
 
 
 _T = TypeVar("_T")

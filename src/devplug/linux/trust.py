@@ -12,7 +12,6 @@ import os
 import stat
 import struct
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from msgspec import Struct
@@ -30,9 +29,6 @@ _LINKS_LIMIT: Final = 40
 """As many links as the kernel follows in one path (path_resolution(7))."""
 
 _DEFAULT_ACL: Final = "system.posix_acl_default"
-
-_OVERFLOW: Final = 65534
-"""What a user namespace calls users from outside it, root among them (user_namespaces(7))."""
 
 
 class UntrustedError(KubeletError):
@@ -53,9 +49,9 @@ def check_trusted(
 def untrusted_writer(path: _Path, *, users: Collection[int] = (), trusts_read_only: bool = False) -> str:
     """Return who else could change what is at `path`, or put something else there; "" for nobody.
 
-    Links are followed. `users` are trusted too. With `trusts_read_only` so is every folder and file on a
-    mount that is read-only here: only who made the mount chose its content. The kubelet mounts ConfigMaps
-    so, with mode 0777 (volume/configmap).
+    Links are followed. `users` are trusted too. With `trusts_read_only` only the owner counts on a mount that
+    is read-only here, not the mode: the kubelet mounts ConfigMaps so, with mode 0777 (volume/configmap). An
+    owner can still change the folder where it is not mounted read-only.
     """
     judge = _Judge("", (*_trusted_users(), *users), trusts_read_only)
     absolute = os.path.join(os.getcwd(), path)  # noqa: PTH109, PTH118 -- its `..` are left as they are
@@ -65,10 +61,10 @@ def untrusted_writer(path: _Path, *, users: Collection[int] = (), trusts_read_on
         status = os.stat(absolute)  # noqa: PTH116 -- once for each CDI file that is written
     except OSError:
         return ""  # judged by the folder in which it would be
-    if judge.is_read_only(absolute):
-        return ""
     if status.st_uid not in judge.users:
         return f"user {status.st_uid}, who owns it"
+    if judge.is_read_only(absolute):
+        return ""
     whom = judge.other_writer(absolute, status, follows=True)
     return whom and f"{whom}, who may write to it"
 
@@ -131,7 +127,7 @@ class _Judge(Struct, frozen=True):
         return ""
 
     def is_read_only(self, path: str) -> bool:
-        """Whether `path` is on a read-only mount, and those are trusted."""
+        """Whether the mode of `path` does not count: it is on a read-only mount, and those are trusted."""
         if not self.trusts_read_only:
             return False
         try:
@@ -145,10 +141,10 @@ class _Judge(Struct, frozen=True):
             status = os.lstat(self.above + folder)
         except OSError:
             return ""
-        if self.is_read_only(folder):
-            return ""
         if status.st_uid not in self.users:
             return f"user {status.st_uid}, who owns the folder {folder}"
+        if self.is_read_only(folder):
+            return ""
         whom = self.other_writer(folder, status)
         if not whom:
             return ""
@@ -211,14 +207,16 @@ _NO_ACL: Final = frozenset({errno.ENODATA, errno.ENOTSUP, errno.ENOENT, errno.EN
 
 
 def _trusted_users() -> tuple[int, ...]:
-    own = os.geteuid()
-    return (0, own, _OVERFLOW) if _is_namespaced() else (0, own)
+    """Return root and the user of this process.
+
+    Never the number 65534 of a user namespace: it stands for each user from outside (user_namespaces(7)).
+    """
+    return (0, os.geteuid())
 
 
 def _trusted_groups() -> tuple[int, ...]:
-    own = os.getegid()
-    groups = (0, own) if _is_private(own, os.geteuid()) else (0,)
-    return (*groups, _OVERFLOW) if _is_namespaced() else groups
+    own = os.geteuid()
+    return tuple(group for group in (0, os.getegid()) if _is_private(group, own))
 
 
 @cache
@@ -234,12 +232,3 @@ def _is_private(group: int, user: int) -> bool:
     users = {one.pw_name: one.pw_uid for one in pwd.getpwall()}
     ids = {one.pw_uid for one in pwd.getpwall() if one.pw_gid == group}
     return ids | {users.get(name, -1) for name in members} <= {0, user}
-
-
-@cache
-def _is_namespaced() -> bool:
-    """Whether this process is in a user namespace, in which the machine's own root has no number."""
-    try:
-        return Path("/proc/self/uid_map").read_text().split() != ["0", "0", str(2**32 - 1)]
-    except OSError:
-        return False
