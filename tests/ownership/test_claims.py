@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from devplug.sandbox.registry import RESOURCE_CLAIMS
 from tests.daemon.hosts import needs_mknod
 from tests.ownership.claims import DRIVER, dra_node
 from tests.ownership.machine import Stick
 from tests.ownership.node import usb
-from tests.virtualtime import on_virtual_time
+from tests.virtualtime import on_virtual_time, passes
 from tests.waiting import until
 
 anyio_backend = on_virtual_time
@@ -41,6 +42,27 @@ async def test_claim_of_a_former_driver_keeps_its_stick(
         here.driver = "new.example.com"
         await until(lambda: here.published() == [name])
         assert await here.prepare(here.allocate("second", name)) == ""
+
+
+@pytest.mark.parametrize(("seconds", "restarts"), [(0, False), (70, False), (0, True), (1300, True)])
+async def test_claim_whose_finalizer_was_removed_keeps_its_stick(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch, *, seconds: float, restarts: bool
+) -> None:
+    """Rule 7: the object is gone, and its container may still run."""
+    async with dra_node(short_dir, monkeypatch) as here:
+        here.machine.plug(FIRST, "1")
+        await here.start(claims)
+        (name,) = here.published()
+        first = here.allocate("first", name)
+        assert await here.prepare(first) == ""
+        if restarts:
+            await here.stop()
+            await here.start(claims)
+        await passes(seconds)
+        here.server.registry.delete(RESOURCE_CLAIMS, "default", "first")
+        assert "may still run" in await here.prepare(here.allocate("second", name))
+        assert await here.unprepare(first) == ""
+        assert await here.prepare(here.allocate("third", name)) == ""
 
 
 @pytest.mark.parametrize("driver", ["", "new.example.com"], ids=["no driver", "another driver"])

@@ -273,6 +273,7 @@ async def serve_config(
                 is_served=lambda name: not ResourceLock(serving.folder, name).is_free(),
                 other_claims=serving.drivers.others,
             )
+            serving.drivers.pods = holders.fresh_pods
         context = DaemonContext(
             host=host or Host(),
             clock=clock,

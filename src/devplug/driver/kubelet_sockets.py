@@ -39,12 +39,13 @@ from devplug.wire.sockets import UNIX_SOCKETS, Listener, unary
 from devplug.wire.values import PluginInfo, RegistrationStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from devplug.driver.claim_uses import ClaimUse
     from devplug.driver.offer import ClaimReader, DriverResource
     from devplug.driver.parameters import ParameterDecoder
     from devplug.driver.pool_entries import SharesInUse
+    from devplug.wire.values import PodResources
 
 __all__ = ["KubeletSockets"]
 
@@ -69,8 +70,8 @@ class KubeletSockets:
 
     `offer` has the devices that there are, for who finds them. `host_root` is the kubelet's folder as the
     kubelet sees it, where that is not `kubelet_root`; both have the same content. `owner` is recorded with
-    each claim. Raises `PluginError` for a name that makes the sockets' paths too long, and `KubeletError` for
-    a folder that others could change.
+    each claim, and `pods` is as for `NodeDriver`. Raises `PluginError` for a name that makes the sockets'
+    paths too long, and `KubeletError` for a folder that others could change.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class KubeletSockets:
         pod_uid: str = "",
         boot: str = "",
         owner: str = "",
+        pods: Callable[[], Sequence[PodResources]] = tuple,
     ) -> None:
         self.name = name
         self.offer = Offer()
@@ -109,6 +111,7 @@ class KubeletSockets:
         self._endpoint = str((host_root or kubelet_root) / self._socket.relative_to(kubelet_root))
         _check(folder)
         self._store = PreparedClaims(name, folder, cdi_folder, boot or boot_id())
+        self._store.pods = pods
         self._store.recall()  # a device that was pulled out meanwhile stays listed while a claim uses it
         self._counters = ClaimCounters()
         self._health = HealthService(node_name, self._store, self.offer, self._note_stream)
@@ -279,6 +282,7 @@ class KubeletSockets:
         self._is_accepted, self._was_connected = status.plugin_registered, self.is_connected
         refusal = "" if status.plugin_registered else f"the kubelet refused the registration: {status.error}"
         if self._is_accepted:
+            self._store.asked_for.clear()  # by the kubelet before
             audit.info("registered with the kubelet", extra={"driver": self.name, "endpoint": self._endpoint})
         elif refusal != self._refusal:
             audit.warning(

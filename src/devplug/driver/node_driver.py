@@ -27,7 +27,7 @@ from devplug.linux.memory import keep_large_blocks_apart
 from devplug.linux.notifier import Notifier, within
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from devplug.devices import Device
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from devplug.k8s.client import ApiServer, Kind
     from devplug.k8s.objects import Object
     from devplug.status import DeviceClaim, DriverStatus
+    from devplug.wire.values import PodResources
 
 __all__ = ["TURNS_NAME", "ClusterClaims", "NodeDriver"]
 
@@ -103,7 +104,8 @@ class NodeDriver:
 
     `on_change` is called whenever `fault` or `published` may have changed. Raises `PluginError` for a name
     that makes the sockets' paths too long. `account_of` returns the account of the API server, by default the
-    mounted one. `owner` is recorded with each claim.
+    mounted one. `owner` is recorded with each claim. `pods` returns what the kubelet's
+    PodResources listed last, nothing where that is not known.
     """
 
     def __init__(
@@ -118,6 +120,7 @@ class NodeDriver:
         account_folder: Path = ACCOUNT_FOLDER,
         account_of: Callable[[], Account] | None = None,
         owner: str = "",
+        pods: Callable[[], Sequence[PodResources]] = tuple,
     ) -> None:
         self.name = name
         self.changed = Notifier()
@@ -154,6 +157,7 @@ class NodeDriver:
             cdi_folder=cdi_folder or CDI_FOLDER,
             pod_uid=pod_uid,
             owner=owner,
+            pods=pods,
         )
 
     @property

@@ -26,15 +26,17 @@ from devplug.cdi.files import content_of, explained, is_remains, opened, try_loc
 from devplug.driver.claim_log import ClaimLog, Entry
 from devplug.driver.claim_spec import file_name, file_text, read_file, read_spec, uid_of_file
 from devplug.errors import KubeletError
+from devplug.holds.claim_holders import claim_holds
 from devplug.linux.durable_file import NoStateError, remove_remains
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
     from pathlib import Path
 
     from devplug.cdi.spec import CdiSpec
     from devplug.devices import Device
     from devplug.driver.claim_uses import ClaimUse
+    from devplug.wire.values import PodResources
 
 __all__ = ["STATE_NAME", "PreparedClaims", "published_uses"]
 
@@ -77,6 +79,8 @@ class PreparedClaims:
         was not offered."""
         self.asked_for: set[str] = set()
         """The UIDs of claims that the kubelet has had prepared since it came."""
+        self.pods: Callable[[], Sequence[PodResources]] = tuple
+        """Returns what the kubelet's PodResources listed last; nothing where that is not known, or is old."""
         self._locks: dict[str, tuple[asyncio.Lock, list[None]]] = {}
         """By UID or device, while somebody has or wants it; the list is as long as they are many."""
         self._driver = driver
@@ -252,6 +256,20 @@ class PreparedClaims:
         with explained(self._cdi_folder, "remove from"):
             self._copy_path(uid).unlink(missing_ok=True)
             self._cdi_path(uid).unlink(missing_ok=True)
+
+    def may_be_in_use(self, use: ClaimUse) -> bool:
+        """Whether the kubelet may know a claim: not if it lists others without this one, nor after a boot.
+
+        A kubelet before 1.34 may list none (`claim_holds`).
+        """
+        is_any_listed = any(True for _ in claim_holds(self.pods()))
+        return self.is_listed(use) or (not is_any_listed and use.boot_id in {"", self._boot_id})
+
+    def is_listed(self, use: ClaimUse) -> bool:
+        """Whether the kubelet lists a container with a claim."""
+        key = self._driver, use.namespace, use.name
+        holds = claim_holds(self.pods())
+        return any((one.driver, one.claim_namespace, one.claim_name) == key for one in holds)
 
     async def end(self, uid: str) -> None:
         """Note that a use is over."""

@@ -368,7 +368,7 @@ class ClaimService:
         """End the use of a claim that has released its devices; raises `ClaimRefusedError` if it has not."""
         found = await self._found(other.namespace, other.name, deadline)
         is_gone = text(found, "metadata", "uid") != other.uid
-        if is_gone and other.uid in self._store.asked_for:
+        if is_gone and (other.uid in self._store.asked_for or self._store.may_be_in_use(other)):
             # Its finalizer was removed by hand, or its pod by force: the containers may still run.
             raise ClaimRefusedError(
                 f"ResourceClaim {other} is deleted, but its pod may still run here with device "

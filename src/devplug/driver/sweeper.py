@@ -3,8 +3,8 @@
 A kubelet whose state was wiped does not unprepare what it prepared before, and its claims may be deleted
 while it is away. So a claim is ended that is free by the API server, and was so at an earlier look, with one
 kubelet connected from then on: such a one unprepares what it knows within a minute, and tries again every ten
-seconds (dra.md D26 to D28). What that kubelet has had prepared itself is never asked about, and of the rest
-one claim a minute.
+seconds (dra.md D26 to D28). What that kubelet lists, or has had prepared itself, is not ended. Of the others
+one claim a minute is asked about.
 """
 
 from __future__ import annotations
@@ -80,7 +80,6 @@ class Sweeper:
             if (kubelet := self._kubelet()) != self._known_kubelet:
                 self._known_kubelet = kubelet
                 self._looked_at, self._free = {}, set()
-                self._store.asked_for.clear()
                 continue  # it has a minute to say which claims it knows
             uids = self._store.claims.keys() - self._store.asked_for
             self._looked_at = {uid: at for uid, at in self._looked_at.items() if uid in uids}
@@ -100,7 +99,7 @@ class Sweeper:
             async with self._store.alone(uid), self._store.locked():
                 use = self._store.claims.get(uid)
                 # Asked under the lock: a pod's claim is reserved before it is prepared.
-                if use is None or uid in self._store.asked_for:
+                if use is None or uid in self._store.asked_for or self._store.is_listed(use):
                     return
                 if await self._is_free(use) and self._kubelet() == self._known_kubelet:
                     logger.warning(

@@ -178,6 +178,11 @@ class Holders:
         """How old the last good answer is; None if there was none."""
         return None if self._answered_at is None else self._clock() - self._answered_at
 
+    def fresh_pods(self) -> Sequence[PodResources]:
+        """Return `pods`; nothing if the last good answer is older than three periods."""
+        age_seconds = self.age_seconds
+        return self.pods if age_seconds is not None and age_seconds < 3 * self._rules.period_seconds else ()
+
     @property
     def is_asking(self) -> bool:
         """Whether a caller needs the holders, so that the last answer should never be old."""

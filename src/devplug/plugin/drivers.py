@@ -18,7 +18,7 @@ from devplug.holds.ownership import HeldDevice
 from devplug.wire.sockets import UNIX_SOCKETS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from devplug.driver.claim_uses import ClaimUse
     from devplug.driver.counters import ClaimCounters
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from devplug.plugin.holds import Holding
     from devplug.plugin.inventory import Inventory
     from devplug.status import DriverStatus
+    from devplug.wire.values import PodResources
 
 __all__ = ["NODE_NAME_VARIABLE", "Drivers"]
 
@@ -85,6 +86,8 @@ class Drivers:
             f"{self._folder}/*/{CLAIMS_NAME}", self._other_paths, _claims_at
         )
         """By path: the claims of drivers in other processes."""
+        self.pods: Callable[[], Sequence[PodResources]] = tuple
+        """Returns what the kubelet's PodResources listed last; nothing where that is not known, or is old."""
         self._undecided: dict[str, Collection[str]] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -103,6 +106,7 @@ class Drivers:
                 pod_uid=os.environ.get(POD_UID_VARIABLE, ""),
                 account_of=self._environment.account_of,
                 owner=self._environment.owner,
+                pods=lambda: self.pods(),  # noqa: PLW0108 -- it is set later
             )
             driver.note_undecided(self._undecided.get(name, ()))
             self.is_any.set()

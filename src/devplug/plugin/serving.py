@@ -176,6 +176,7 @@ class Serving:
             other_claims=self.drivers.others,
             notifier=self.notifier,
         )
+        self.drivers.pods = self._holds.holders.fresh_pods
         self._holds_task = self._group.create_task(borne(self._holds.run), name="devplug holds")
 
     def faults(self) -> Mapping[str, str]:
