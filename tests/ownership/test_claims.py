@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from devplug.sandbox.registry import RESOURCE_CLAIMS
 from tests.daemon.hosts import needs_mknod
 from tests.ownership.claims import DRIVER, dra_node
 from tests.ownership.machine import Stick
@@ -59,7 +58,7 @@ async def test_claim_whose_finalizer_was_removed_keeps_its_stick(
             await here.stop()
             await here.start(claims)
         await passes(seconds)
-        here.server.registry.delete(RESOURCE_CLAIMS, "default", "first")
+        here.delete("first")
         assert "may still run" in await here.prepare(here.allocate("second", name))
         assert await here.unprepare(first) == ""
         assert await here.prepare(here.allocate("third", name)) == ""
