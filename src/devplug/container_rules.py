@@ -5,41 +5,32 @@ One list for all of them: whoever may not choose a program of the container does
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
-__all__ = ["ENV_VALUE_LIMIT_BYTES", "container_path_fault", "loads_code"]
+__all__ = ["ENV_VALUE_LIMIT_BYTES", "container_path_fault", "loads_code", "replaces_code"]
 
 ENV_VALUE_LIMIT_BYTES: Final = 32 * 1024
 """A quarter of what Linux takes as one argument or variable, so that long lists of devices still fit."""
 
-_LOADER_PREFIXES: Final = ("LD_", "BASH_FUNC_")
-_LOADER_VARIABLES: Final = frozenset(
-    {
-        "BASH_ENV",
-        "CLASSPATH",
-        "ENV",
-        "GCONV_PATH",
-        "GLIBC_TUNABLES",
-        "IFS",
-        "JAVA_TOOL_OPTIONS",
-        "JDK_JAVA_OPTIONS",
-        "LOCPATH",
-        "NODE_OPTIONS",
-        "NODE_PATH",
-        "PATH",
-        "PERL5LIB",
-        "PERL5OPT",
-        "PROMPT_COMMAND",
-        "PYTHONHOME",
-        "PYTHONPATH",
-        "PYTHONSTARTUP",
-        "RUBYLIB",
-        "RUBYOPT",
-        "SHELLOPTS",
-        "_JAVA_OPTIONS",
-    }
+_LOADER_VARIABLES: Final = re.compile(
+    r"""
+    LD_.* | DYLD_.* | GLIBC_TUNABLES | GCONV_PATH | LOCPATH | NLSPATH    # ld.so(8), libc
+    | PATH | IFS | ENV | BASH_ENV | BASH_FUNC_.* | SHELLOPTS | BASHOPTS | PROMPT_COMMAND | ZDOTDIR | CDPATH
+    | HOME | XDG_(CONFIG|DATA)_(HOME|DIRS)                               # files that programs read first
+    | (MAN)?PAGER | LESS(OPEN|CLOSE)? | EDITOR | VISUAL | BROWSER | SHELL | (SSH|SUDO)_ASKPASS
+    | GIT_.* | OPENSSL_(CONF|ENGINES|MODULES) | MAKEFLAGS | RUSTC_(WORKSPACE_)?WRAPPER
+    | PYTHON[A-Z]+ | PERLLIB | PERLIO.* | PERL5[A-Z]+ | RUBY[A-Z]+ | GEM_(HOME|PATH) | BUNDLE_.*
+    | NODE_(OPTIONS|PATH|REPL_EXTERNAL_MODULE) | NPM_CONFIG_.*
+    | CLASSPATH | _?(JAVA|JDK_JAVA|JAVA_TOOL|CATALINA|MAVEN|GRADLE)_OPT(ION)?S
+    | DOTNET_.* | CORECLR_.* | COMPlus_.* | COR_.*
+    | LUA_(INIT|PATH|CPATH)(_.*)? | PHPRC | PHP_INI_SCAN_DIR | TCLLIBPATH | TCL_LIBRARY
+    | R_(PROFILE|ENVIRON|LIBS).* | JULIA_.* | GUILE_.*PATH | ERL_(LIBS|[AZ]?FLAGS)
+    | GTK_(MODULES|PATH) | GIO_EXTRA_MODULES | QT_(QPA_PLATFORM_)?PLUGIN_PATH
+    """,
+    re.VERBOSE | re.ASCII,
 )
-"""Variables by which ld.so(8), libc, shells and interpreters find the code that they run."""
+"""Variables by which ld.so(8), libc, shells, interpreters and tools find the code that they run."""
 
 _OWN_FOLDERS: Final = (
     "/proc",
@@ -52,6 +43,22 @@ _OWN_FOLDERS: Final = (
     "/var/run/secrets",
 )
 """Folders of a container that the runtime or the kubelet makes (OCI runtime spec, config-linux.md)."""
+
+_SYSTEM_FOLDERS: Final = (
+    *("/bin", "/boot", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/root", "/sbin", "/usr"),
+    "/var/spool/cron",
+)
+"""Folders of programs, libraries, and the files that programs read at their start."""
+
+_CODE: Final = re.compile(
+    r"""
+    /usr(/local)?(/(bin|sbin|games|include|share|libexec|local))?
+    | (/usr(/local)?)?/lib[^/]*(/[^/]+-linux-[^/]+)?
+    | /(bin|sbin|boot|etc|root) | /etc/[^/]+\.d | /var/spool/cron(/crontabs)?
+    """,
+    re.VERBOSE,
+)
+"""Those folders as a whole, and with the libraries of one architecture."""
 
 _OWN_FILES: Final = frozenset(
     {
@@ -88,17 +95,26 @@ _ROOT_FOLDERS: Final = (
 
 def loads_code(variable: str) -> bool:
     """Whether a variable decides which programs and libraries run in a container."""
-    return variable in _LOADER_VARIABLES or variable.startswith(_LOADER_PREFIXES)
+    return _LOADER_VARIABLES.fullmatch(variable) is not None
+
+
+def replaces_code(path: str) -> bool:
+    """Whether a mount at this path of a container, in normal form, replaces a whole folder of its system."""
+    return _CODE.fullmatch(path) is not None
 
 
 def container_path_fault(path: str, *, is_literal: bool = False) -> str:
     """Return why nothing may be put at this path of a container, in normal form; "" if it may.
 
     With `is_literal` the whole path stands in the configuration, whose author may replace a folder such as
-    `/opt`; a device's text and a claim may not.
+    `/opt`, or a file of the system; a device's text and a claim may not.
     """
     if path == "/" or (not is_literal and path.count("/") == 1 and path[1:] in _ROOT_FOLDERS):
         return "is a folder that each container has"
     if any(path == folder or path.startswith(f"{folder}/") for folder in _OWN_FOLDERS):
         return "is in a folder that the runtime makes in each container"
-    return "is a file that each container has" if path in _OWN_FILES else ""
+    if path in _OWN_FILES:
+        return "is a file that each container has"
+    if not is_literal and any(path.startswith(f"{folder}/") for folder in _SYSTEM_FOLDERS):
+        return "is in a folder of the container's programs and their settings"
+    return ""

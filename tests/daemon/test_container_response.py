@@ -254,7 +254,6 @@ def test_a_devices_value_cannot_leave_the_folder_of_a_path() -> None:
         ("/dev/{attr.label}/", "shm", "/dev/shm/tty0"),
         ("/{attr.label}", "usr", "/usr"),
         ("/{attr.label}/tty", "proc", "/proc/tty"),
-        ("/etc/{attr.label}", "passwd", "/etc/passwd"),
     ],
 )
 def test_a_devices_value_chooses_no_standard_path_of_the_container(path: str, value: str, place: str) -> None:
@@ -268,6 +267,13 @@ def test_a_devices_value_chooses_no_standard_path_of_the_container(path: str, va
     )
     (device,) = advertised(mounted, tty(0, **{"attr.label": value}))
     assert device.health.reason.startswith("a mount of it would be at ") or path.endswith("/")
+
+
+@pytest.mark.parametrize("path", ["/etc/{attr.label}", "/usr/bin/{attr.label}", "/lib/{attr.label}/x"])
+def test_a_devices_value_chooses_no_file_of_the_containers_system(path: str) -> None:
+    one = resource(f'discover: {{sysfs: {{subsystem: tty}}}}, expose: {{containerPath: "{path}"}}')
+    (device,) = advertised(one, tty(0, **{"attr.label": "passwd"}))
+    assert device.health.reason.startswith("its path in the container would be ")
 
 
 @pytest.mark.parametrize(("name", "value"), [("NODE_{attr.label}", "OPTIONS"), ("BASH_{attr.label}", "ENV")])

@@ -62,6 +62,19 @@ def test_all_problems_of_all_parameters_are_told_at_once() -> None:
         ("/dev/pts/", "is in a folder that the runtime makes"),
         ("/dev/urandom", "is a file that each container has"),
         ("/etc/passwd", "is a file that each container has"),
+        *(
+            (path, "is in a folder of the container's programs and their settings")
+            for path in (
+                *(
+                    "/bin/sh",
+                    "/usr/bin/env",
+                    "/lib64/ld-linux-x86-64.so.2",
+                    "/etc/nsswitch.conf",
+                    "/etc/sudoers",
+                ),
+                *("/etc/ld.so.conf.d/x.conf", "/usr/lib/python3/sitecustomize.py", "/root/.profile"),
+            )
+        ),
     ],
 )
 def test_a_container_path_is_absolute_and_plain(path: str, text: str) -> None:
@@ -69,7 +82,28 @@ def test_a_container_path_is_absolute_and_plain(path: str, text: str) -> None:
     assert not list(DeviceConfig(container_path="/dev/ports/").problems())
 
 
-@pytest.mark.parametrize("name", ["PATH", "LD_PRELOAD", "LD_AUDIT", "BASH_ENV", "PYTHONPATH", "NODE_OPTIONS"])
+LOADING = (
+    *("PATH", "LD_PRELOAD", "LD_AUDIT", "BASH_ENV", "PYTHONPATH", "NODE_OPTIONS", "_JAVA_OPTIONS", "PERLLIB"),
+    *(
+        "PYTHONUSERBASE",
+        "LUA_INIT",
+        "LUA_INIT_5_4",
+        "DOTNET_STARTUP_HOOKS",
+        "OPENSSL_CONF",
+        "GIT_SSH_COMMAND",
+    ),
+    *("LESSOPEN", "PHPRC", "GEM_PATH", "ZDOTDIR", "PERL5DB", "PERL5LIB", "RUBYOPT", "HOME", "EDITOR"),
+)
+
+
+@pytest.mark.parametrize(
+    "name", ["DEVICE_PATH", "PORTS", "NODE_NAME", "OLD_PATH", "PYTHON", "MY_HOME", "JAVA"]
+)
+def test_parameters_set_other_variables(name: str) -> None:
+    assert merged([of("claim", env={name: "x"})], decode).env == {name: "x"}
+
+
+@pytest.mark.parametrize("name", LOADING)
 def test_parameters_set_no_variable_that_loads_code(name: str) -> None:
     for source in ("class", "claim"):
         with pytest.raises(ClaimRefusedError, match=f'"{name}" decides which programs and libraries run'):

@@ -241,6 +241,22 @@ def test_no_path_of_the_containers_own_is_taken(path: str) -> None:
     assert "is the container's own; write another path" in found
 
 
+@pytest.mark.parametrize(
+    "path",
+    ["/usr/bin", "/usr/lib", "/etc/ld.so.conf.d", "/usr/lib/x86_64-linux-gnu", "/lib64", "/etc", "/root"],
+)
+@pytest.mark.parametrize("mount", ["hostPath: /opt/x, containerPath: {path}", "hostPath: {path}"])
+def test_a_mount_over_programs_of_the_container_needs_a_word(mount: str, path: str) -> None:
+    mounts = f"expose: {{mounts: [{{{mount.format(path=path)}}}]}}"
+    (found,) = messages(tty(mounts))
+    assert "write allow: [hostMounts] if you must" in found
+    assert messages(tty(f"{mounts}, allow: [hostMounts]")) == []
+
+
+def test_a_mount_of_one_library_is_taken() -> None:
+    assert messages(tty("expose: {mounts: [{hostPath: /opt/x.so, containerPath: /usr/lib/x.so}]}")) == []
+
+
 def test_values_of_variables_and_annotations_have_a_limit() -> None:
     assert messages(tty(f"expose: {{env: {{A: {'x' * 32768}}}}}")) == []
     assert messages(tty(f"expose: {{env: {{A: {'x' * 32769}}}}}")) == [

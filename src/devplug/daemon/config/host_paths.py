@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from devplug.container_rules import container_path_fault
+from devplug.container_rules import container_path_fault, replaces_code
 from devplug.daemon.config.globs import covers, covers_whole_root, has_wildcard, name_in_both, path_fault
 from devplug.daemon.config.templates import Template, TemplatePlace, template_faults
 from devplug.daemon.config.tree import Finding
@@ -125,6 +125,9 @@ def mount_findings(expose: Expose, at: Keys, kind: str, allow: tuple[str, ...]) 
             for fault in container_path_faults(mount.container_path, kind, TemplatePlace.ONE):
                 yield Finding((*own, "containerPath"), fault)
         target = mount.container_path or mount.host_path
+        if mount.container_path and "hostMounts" not in allow and replaces_code(mount.container_path.source):
+            fault = f"{quoted(target)} is a folder of the container's programs"
+            yield Finding((*own, "containerPath"), f"{fault}; write allow: [hostMounts] if you must")
         first = taken.setdefault(target.source, own)
         if target.source and first != own:
             yield Finding((*own, "containerPath"), f"{quoted(target)} is taken in the container", first)
@@ -138,19 +141,23 @@ def _host_path_findings(
         yield Finding((*at, "hostPath"), fault)
     if wrong := path_fault(_with_names(template)):
         yield Finding((*at, "hostPath"), wrong)
-    elif "hostMounts" not in allow and (danger := _danger(template)):
+    elif "hostMounts" not in allow and (danger := _danger(template, inside=mount.container_path is None)):
         yield Finding(
             (*at, "hostPath"), f"{quoted(template)} {danger}; write allow: [hostMounts] if you must"
         )
 
 
-def danger_of(path: str) -> str:
-    """Return what a container could do with this host path, or ""."""
-    return _danger(Template(path, (path,)))
+def danger_of(path: str, container_path: str = "") -> str:
+    """Return what a container could do with this host path, or what the mount of it replaces, or ""."""
+    found = _danger(Template(path, (path,)), inside=not container_path)
+    return found or ("replaces a folder of the container's programs" if replaces_code(container_path) else "")
 
 
-def _danger(template: Template) -> str:
-    """Return what a container could do with this host path, or "". A variable may be any one name."""
+def _danger(template: Template, *, inside: bool = False) -> str:
+    """Return what a container could do with this host path, or "". A variable may be any one name.
+
+    With `inside` it is the path in the container, too.
+    """
     levels = _levels(template)
     if template.source == "/":
         return "is the whole machine"
@@ -164,7 +171,9 @@ def _danger(template: Template) -> str:
         wanted = path.split("/")[1:]
         if len(levels) == len(wanted) and all(map(_may_be, levels, wanted)):
             return f"may give access to {path}"
-    return ""
+    return (
+        "replaces a folder of the container's programs" if inside and replaces_code(template.source) else ""
+    )
 
 
 def _levels(template: Template) -> list[re.Pattern[str]]:

@@ -86,7 +86,10 @@ def _allow(draft: Draft, remarks: Remarks) -> None:
     wanted = {key for glob in _globs(draft) for key in _needs(glob)}
     mounts = draft.expose.get("mounts")
     for mount in mounts if isinstance(mounts, list) else []:
-        if danger_of(mount["hostPath"].replace("{{", "{").replace("}}", "}")):
+        places = [
+            mount.get(key, "").replace("{{", "{").replace("}}", "}") for key in ("hostPath", "containerPath")
+        ]
+        if danger_of(*places):
             wanted.add("hostMounts")
     for key in sorted(wanted - draft.allow):
         why = {
