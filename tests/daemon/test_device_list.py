@@ -141,10 +141,14 @@ def test_what_changes_about_a_device_is_told() -> None:
 def test_a_removed_resource_lists_what_is_held_and_nothing_to_give_out() -> None:
     one = listing("share: {replicas: 2}")
     told(one, sight(A))
-    assert {device.id: device.health.reason for device in one.retire({"a::1"}, ())} == {"a::1": ""}
-    assert {device.id: device.health.reason for device in one.retire({"a::1"}, {"a"})} == {
-        "a::1": "unplugged"
-    }
+
+    def listed(absent: set[str], fault: str = "") -> dict[str, str]:
+        devices = one.retire({"a::1"}, absent, lambda _: Health.from_fault(fault))
+        return {device.id: device.health.reason for device in devices}
+
+    assert listed(set()) == {"a::1": ""}
+    assert listed({"a"}) == {"a::1": "unplugged"}
+    assert listed(set(), "not cleaned up") == {"a::1": "not cleaned up"}
 
 
 NAMES = st.sampled_from(["a", "b", "c"])

@@ -7,13 +7,15 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from devplug.holds.held_devices import LAST_RETRY_SECONDS
 from tests.daemon.hosts import needs_mknod
 from tests.ownership.machine import Stick
 from tests.ownership.node import Node, node, usb
-from tests.virtualtime import on_virtual_time
+from tests.virtualtime import on_virtual_time, passes
 
 anyio_backend = on_virtual_time
 pytestmark = needs_mknod
@@ -61,6 +63,37 @@ async def test_stick_is_cleaned_once_between_two_pods(short_dir: Path) -> None:
         assert here.cleaned() == ["first"]
         await here.must_run("q", ANY)
         assert here.cleaned() == ["first"]
+
+
+BROKEN: dict[str, Any] = {"onRelease": {"exec": {"command": ["/bin/false"]}}}
+
+
+async def test_retired_resource_lists_what_it_could_not_clean_as_unhealthy(short_dir: Path) -> None:
+    """Rules 4 and 8: the resource is renamed, and the command stays broken."""
+    async with node(short_dir) as here:
+        here.machine.plug(FIRST, "1")
+        await here.start(usb(ANY, **BROKEN))
+        await here.must_run("p", ANY)
+        here.end("p")
+        await here.quiet()
+        await here.edit(usb(OTHER, **BROKEN))
+        await here.quiet()
+        assert here.healthy() == {}
+
+
+@pytest.mark.parametrize("name", [ANY, OTHER], ids=["same name", "renamed"])
+async def test_edit_that_repairs_the_command_has_the_stick_cleaned(short_dir: Path, name: str) -> None:
+    """Rule 8."""
+    async with node(short_dir) as here:
+        here.machine.plug(FIRST, "1")
+        await here.start(usb(ANY, **BROKEN))
+        await here.must_run("p", ANY)
+        here.end("p")
+        await here.quiet()
+        await here.edit(usb(name, **here.cleaning()))
+        await passes(LAST_RETRY_SECONDS)
+        assert here.cleaned() == ["first"]
+        assert here.healthy() == {name: 1}
 
 
 @pytest.mark.parametrize("is_killed", [False, True], ids=["stop", "kill"])

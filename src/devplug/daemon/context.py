@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-async def _not_found(_: Use) -> None:
+async def _not_found(_: Use, __: bool) -> None:  # noqa: FBT001 -- a callback
     """Clean nothing, as no other resource finds the hardware."""
 
 
@@ -51,7 +51,7 @@ class DaemonContext(Struct):
     """Returns the devices that claims use, of all drivers on this node."""
     releasing: dict[Face, set[str]] = field(default_factory=dict)
     """By face: the IDs of devices that claims release, and that are being cleaned."""
-    clean_elsewhere: Callable[[Use], Awaitable[str | None]] = _not_found
+    clean_elsewhere: Callable[[Use, bool], Awaitable[str | None]] = _not_found
     """Has hardware cleaned that its own resource does not find or clean any more; returns why that failed."""
     claims_revision: Callable[[], object] = lambda: None
     """Returns a value that changes with `claimed`."""

@@ -351,15 +351,17 @@ class Daemon:
         if removed:
             logger.info("removed CDI files that no container uses", extra={"files": removed})
 
-    async def clean_elsewhere(self, use: Use) -> str | None:
+    async def clean_elsewhere(self, use: Use, may_be_left: bool) -> str | None:  # noqa: FBT001 -- a callback
         """Have hardware cleaned as the resource says that finds it now; return why that failed, "" if it did
         not, None if no resource finds the hardware.
+
+        One without `onRelease` leaves it as it is if it `may_be_left`, and else does not count.
         """
         found = [(plugin, one) for plugin in self._plugins.values() for one in plugin.found_of(use)]
         for plugin, one in found:
             if plugin.resource.on_release is not None:
                 return await plugin.held.clean(one)
-        return "" if found else None
+        return "" if found and may_be_left else None
 
     def give_up_edits(self) -> None:
         """Give up what is not in effect yet: everything ends."""

@@ -188,15 +188,22 @@ class DeviceList:
         )
         return tuple(device for one in made.values() for device in one.devices)
 
-    def retire(self, held_ids: Collection[str], absent: Collection[str]) -> tuple[Device, ...]:
+    def retire(
+        self, held_ids: Collection[str], absent: Collection[str], health_of: Callable[[str], Health]
+    ) -> tuple[Device, ...]:
         """Return the list of a removed resource: the devices that containers hold.
 
-        `absent` has the names of those whose hardware is not there. Devices of claims are
-        Unhealthy, so that no scheduler allocates them to another claim.
+        `absent` has the names of those whose hardware is not there; `health_of` returns the health by
+        clean-ups, by name. Devices of claims are Unhealthy, so that no scheduler allocates them to another
+        claim.
         """
         if self._is_claimed:
             return _unhealthy(held_ids, REMOVED)
-        here = [Device(one) for one in sorted(held_ids) if self._name_of(one) not in absent]
+        here = [
+            Device(one, health=health_of(name))
+            for one in sorted(held_ids)
+            if (name := self._name_of(one)) not in absent
+        ]
         gone = [one for one in held_ids if self._name_of(one) in absent]
         return (*here, *_unhealthy(gone, "unplugged"))
 

@@ -180,6 +180,7 @@ class ConfiguredPlugin(DevicePlugin):
         """Refuse every Allocate from now on, as the file no longer has this resource, until `is_over`."""
         self.is_retired = True
         self.context.ownership.look(self.face, (), on_change=self.look_again)
+        self.held.retire()
         self._changed.set()
 
     # ── what is there ─────────────────────────────────────────────────────────────────────────────
@@ -280,7 +281,7 @@ class ConfiguredPlugin(DevicePlugin):
         if not (held_ids or self._calls or self.held.is_any_pending()):
             self.is_over.set()
         absent = self.context.ownership.absent(self.face)
-        return self.listing.retire(held_ids, absent)
+        return self.listing.retire(held_ids, absent, self.held.health_of)
 
     def _named(self, looked: Sequence[HostDevice]) -> Sequence[HostDevice]:
         replicas = self.resource.share.replicas

@@ -107,8 +107,9 @@ class HeldDevices(Generic[AnyFound]):
     release. `dirty_file` keeps the names of dirty devices over a restart. `before` are those of the
     resource before an edit: both have the same books, as calls of before may still run. `given` has what
     every Allocate gave, by device ID, as long as PodResources is not asked who holds what.
-    `clean_elsewhere` has hardware cleaned by the resource that finds it now, where this one does not;
-    `is_in_use` tells whether a container has the hardware of a device by another resource.
+    `clean_elsewhere` has hardware cleaned by the resource that finds it now, where this one does not, or
+    is retired and its command fails: then only a resource with a command counts, which is its second
+    argument. `is_in_use` tells whether a container has the hardware of a device by another resource.
 
     Two daemons may serve the claims of a resource side by side, and release what the other one has given. So
     what is in use stands in the driver's state file alone, and `dirty_file` has what was not cleaned after
@@ -126,7 +127,7 @@ class HeldDevices(Generic[AnyFound]):
         dirty_file: DirtyFile | None = None,
         before: HeldDevices[AnyFound] | None = None,
         given: dict[str, Use | None] | None = None,
-        clean_elsewhere: Callable[[Use], Awaitable[str | None]] | None = None,
+        clean_elsewhere: Callable[[Use, bool], Awaitable[str | None]] | None = None,
         is_in_use: Callable[[AnyFound], bool] = lambda _: False,
         retry_seconds: float = FIRST_RETRY_SECONDS,
     ) -> None:
@@ -170,6 +171,7 @@ class HeldDevices(Generic[AnyFound]):
         self._is_needed = asyncio.Event()
         self._woken = books.woken
         self._is_replugged = False
+        self._is_retired = False
         self._lost: asyncio.Queue[AnyFound] = asyncio.Queue()
         if care.clean is not None:
             self._is_needed.set()
@@ -271,6 +273,12 @@ class HeldDevices(Generic[AnyFound]):
             self._dirty |= self._present
         if is_any_gone:
             self._is_needed.set()
+
+    def retire(self) -> None:
+        """Have what this resource fails to clean cleaned by the one that finds the hardware from now on."""
+        self._is_retired = True
+        self._is_replugged = True
+        self._woken.set()
 
     def lose(self, lost: Iterable[AnyFound]) -> None:
         """Record that devices were unplugged: `onLost` is run for those that a container may hold."""
@@ -514,9 +522,10 @@ class HeldDevices(Generic[AnyFound]):
 
         None if no resource finds the device, or a container has its hardware.
         """
-        if name not in self._present and self._clean_elsewhere is not None:
+        is_gone = name not in self._present
+        if self._clean_elsewhere is not None and (is_gone or (self._is_retired and name in self._faults)):
             use = self._use_of(name)
-            if use is not None and (fault := await self._clean_elsewhere(use)) is not None:
+            if use is not None and (fault := await self._clean_elsewhere(use, is_gone)) is not None:
                 return fault
         if self._care.clean is None:
             return "" if name in self._present else None
