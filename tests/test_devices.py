@@ -21,6 +21,7 @@ from devplug.devices import (
     HealthState,
     Mount,
     device_id_fault,
+    kubelet_device,
     stable_id,
 )
 from devplug.errors import PluginError
@@ -405,3 +406,9 @@ def test_a_device_with_two_nodes_at_one_path_of_the_container_is_refused() -> No
     """No Allocate of it would have an answer."""
     with pytest.raises(PluginError, match='device "x": two device nodes want "/dev/x"'):
         Device("x", device_nodes=[DeviceNode("/dev/a", "/dev/x"), DeviceNode("/dev/b", "/dev/x")])
+
+
+def test_a_device_of_the_kubelet_may_have_any_id() -> None:
+    device = kubelet_device("a b", Device("a", numa_nodes=[1])).with_health(Health.unhealthy("unplugged"))
+    assert (device.id, device.numa_nodes, device.health.reason) == ("a b", (1,), "unplugged")
+    assert kubelet_device("\xfc").health == Device("a").health

@@ -11,7 +11,8 @@ import hashlib
 import os
 import posixpath
 import re
-from dataclasses import dataclass, field, replace
+from copy import copy
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -36,6 +37,7 @@ __all__ = [
     "Mount",
     "StrPath",
     "device_id_fault",
+    "kubelet_device",
     "stable_id",
 ]
 
@@ -326,7 +328,26 @@ class Device:
 
     def with_health(self, health: Health) -> Device:
         """Return this device with another health."""
-        return replace(self, health=health)
+        if not _is_health(health):
+            raise PluginError(f"device {quoted(self.id)}: health {quoted(health)} is not a devplug.Health")
+        return _with(self, health=health)
+
+
+def kubelet_device(device_id: str, like: Device | None = None) -> Device:
+    """Return a device with an ID that the kubelet names, and all else as `like` has it.
+
+    The ID may be of another plugin that had the resource name before, and that makes IDs by other rules. A
+    held device must stay listed: the kubelet crashes at the next start of its container otherwise.
+    """
+    return _with(like or Device("any"), id=device_id)
+
+
+def _with(device: Device, **changes: object) -> Device:
+    """Return a device with other fields, which are valid."""
+    other = copy(device)
+    for name, value in changes.items():
+        object.__setattr__(other, name, value)
+    return other
 
 
 def _text_faults(what: str, items: Mapping[str, str]) -> Iterator[str]:

@@ -45,6 +45,18 @@ def test_an_equal_sight_makes_an_equal_list() -> None:
 # ── held ──
 
 
+STRANGE = frozenset({"a b", "a/b:c,d", "\xfc", "x" * 70, "a::b c", "-"})
+"""Held IDs of another plugin that had the resource name."""
+
+
+def test_held_ids_that_devplug_would_not_choose_are_listed() -> None:
+    one = listing()
+    strangers = [HostDevice(name) for name in sorted(STRANGE - {"a::b c"})]
+    listed = one.update(sight(A, *strangers, held=STRANGE))
+    assert {device.id for device in listed} == STRANGE
+    assert {device.id for device in one.retire(STRANGE, {"a b"}, lambda _: Health.healthy())} == STRANGE
+
+
 def test_a_held_device_stays_after_its_time_until_it_is_free() -> None:
     one = listing("whenUnplugged: {keepUnhealthyFor: 0s}")
     told(one, sight(A))

@@ -426,3 +426,13 @@ def test_one_id_of_very_many_pods_takes_no_time() -> None:
     ledger.recall(RESOURCE, {"a": Remembered()}, 0)
     ledger.listed([pod(f"p{number:05}", "a") for number in range(20_000)], 1, KUBELET)
     assert len(ledger.holders_of(RESOURCE, "a")) == 20_000
+
+
+def test_ids_that_no_list_can_have_are_left_out() -> None:
+    strange = ["a b", "a/b:c,d", "\xfc", "x" * 253]
+    ledger = new_ledger(pod("p", *strange, "", "x" * 254, "\xfc" * 127, "\ud800"))
+    assert ledger.held_ids(RESOURCE) == set(strange)
+    assert ledger.is_over
+    again = new_ledger()
+    again.recall(RESOURCE, {"\ud800": Remembered(), "a b": Remembered()}, 1)
+    assert again.held_ids(RESOURCE) == {"a b"}

@@ -20,7 +20,7 @@ from devplug.daemon.container_response import (
 )
 from devplug.daemon.device_attributes import NO_FACTS, facts_for_claims
 from devplug.daemon.sources.device import HostDevice
-from devplug.devices import Device, Health, HealthState
+from devplug.devices import Device, Health, HealthState, kubelet_device, stable_id
 from devplug.errors import PluginError
 from devplug.holds.hardware import REPLICA_MARK, marks
 from devplug.status import DeviceStatus, health_word
@@ -200,7 +200,7 @@ class DeviceList:
         if self._is_claimed:
             return _unhealthy(held_ids, REMOVED)
         here = [
-            Device(one, health=health_of(name))
+            kubelet_device(one).with_health(health_of(name))
             for one in sorted(held_ids)
             if (name := self._name_of(one)) not in absent
         ]
@@ -319,7 +319,7 @@ def _renamed(
 
 
 def _unhealthy(ids: Iterable[str], reason: str) -> tuple[Device, ...]:
-    return tuple(Device(one, health=Health.unhealthy(reason)) for one in sorted(ids))
+    return tuple(kubelet_device(one).with_health(Health.unhealthy(reason)) for one in sorted(ids))
 
 
 # ── the status ────────────────────────────────────────────────────────────────────────────────────
@@ -459,16 +459,15 @@ def _devices_of(
     share = resource.share
     is_one_device = resource.serve == "dra" and share.replicas > 1 and share.max_per_container == 1
     share_of = found.name if is_one_device else ""
-    return tuple(
-        Device(
-            id_,
-            health=health,
-            numa_nodes=numa_nodes,
-            attributes=told.attributes,
-            capacity=told.capacity,
-            share_of=share_of,
-            device_nodes=nodes,
-            partition=told.partition if share.replicas == 1 else None,
-        )
-        for id_ in ids
+    device = Device(
+        stable_id(found.name),
+        health=health,
+        numa_nodes=numa_nodes,
+        attributes=told.attributes,
+        capacity=told.capacity,
+        share_of=share_of,
+        device_nodes=nodes,
+        partition=told.partition if share.replicas == 1 else None,
     )
+    # A held ID may be of another plugin, which had the resource name before.
+    return tuple(kubelet_device(id_, device) for id_ in ids)

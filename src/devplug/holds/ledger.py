@@ -47,6 +47,10 @@ KEPT_LIMIT: Final = 10_240
 """The number of holds from which on no further ID is kept that we did not allocate. A kubelet may name any
 number of IDs: of resources of others, and of plugins that had the name of a resource before."""
 
+ID_LIMIT_BYTES: Final = 253
+"""The longest ID that is kept: as many of these as are kept fit into one list, which the kubelet takes up to
+4 MiB. No device of ours has a longer one."""
+
 NO_USES: Mapping[str, Use] = MappingProxyType({})
 
 
@@ -131,7 +135,7 @@ class Ledger:
         self.is_any_missing = False
         """Whether the last answer left an ID out that counts as held: another answer confirms a release."""
         self.is_over = False
-        """Whether IDs that we did not allocate are held and not kept, as there are too many."""
+        """Whether IDs that we did not allocate are held and not kept: too many, or too long for a list."""
         self.is_known = False
         """Whether there was an answer since the start; before, any ID may be held."""
 
@@ -393,7 +397,7 @@ class Ledger:
         resource, room = self._resource(resource_name), self._room()
         for device_id, held in memory.items():
             before = resource.holds.get(device_id)
-            if before is None and held.use is None and room <= 0:
+            if before is None and held.use is None and (room <= 0 or not _can_be_listed(device_id)):
                 self.is_over = True
                 continue
             if before is None:
@@ -447,6 +451,14 @@ def _are_of_several_pods(holders: tuple[Holder, ...]) -> bool:
     return len(holders) > 1 and len({(one.namespace, one.pod) for one in holders}) > 1
 
 
+def _can_be_listed(device_id: str) -> bool:
+    """Whether a list of ours can have this ID, by whatever rules it was made."""
+    try:
+        return 0 < len(device_id.encode()) <= ID_LIMIT_BYTES
+    except UnicodeEncodeError:
+        return False
+
+
 def _listings(pods: Iterable[PodResources]) -> Iterator[tuple[str, str, tuple[Holder, ...]]]:
     """Yield resource name, ID and holder as often as an ID is listed."""
     for pod in pods:
@@ -457,38 +469,49 @@ def _listings(pods: Iterable[PodResources]) -> Iterator[tuple[str, str, tuple[Ho
                     yield devices.resource_name, device_id, holders
 
 
+class _Listed(Struct):
+    """The holders of listed IDs, by resource name and ID, up to a number of IDs that were not known."""
+
+    room: int
+    by_name: dict[str, dict[str, tuple[Holder, ...]]] = field(default_factory=dict)
+    several: dict[Key, set[Holder]] = field(default_factory=dict)
+    """The holders of IDs that were listed several times, as those on several NUMA nodes are."""
+    is_over: bool = False
+    """Whether IDs are left out."""
+
+    def add(self, name: str, device_id: str, holders: tuple[Holder, ...], *, is_known: bool) -> None:
+        before = self.by_name.get(name, {}).get(device_id)
+        if before is not None:
+            if before is not holders:
+                self.several.setdefault((name, device_id), set(before)).update(holders)
+        elif is_known or self.room > 0:
+            self.room -= not is_known
+            self.by_name.setdefault(name, {})[device_id] = holders
+        else:
+            self.is_over = True
+
+
 def _by_device(
     pods: Iterable[PodResources], resources: Mapping[str, _Resource], room: int = 0
 ) -> tuple[dict[str, dict[str, tuple[Holder, ...]]], bool]:
     """Return the holders of each listed ID, sorted, by resource name and ID, and whether IDs are left out.
 
-    Those are the IDs of `resources`, and as many others as there is room for, first of these resources. An ID
-    on several NUMA nodes is listed several times.
+    The result has the IDs that `resources` have, and as many others as there is room for, those of these
+    resources first.
     """
-    found: dict[str, dict[str, tuple[Holder, ...]]] = {}
-    several: dict[Key, set[Holder]] = {}
-    is_over = False
+    listed = _Listed(room)
     strangers: list[tuple[str, str, tuple[Holder, ...]]] = []
     for name, device_id, holders in _listings(pods):
-        of_resource = found.get(name)
-        if of_resource is not None and (before := of_resource.get(device_id)) is not None:
-            if before is not holders:
-                several.setdefault((name, device_id), set(before)).update(holders)
-        elif name in resources and (device_id in resources[name].holds or room > 0):
-            room -= device_id not in resources[name].holds
-            found.setdefault(name, {})[device_id] = holders
-        elif name not in resources and len(strangers) < room:
+        if not _can_be_listed(device_id):
+            listed.is_over = True
+        elif (resource := resources.get(name)) is not None:
+            listed.add(name, device_id, holders, is_known=device_id in resource.holds)
+        elif len(strangers) < room:
             strangers.append((name, device_id, holders))
         else:
-            is_over = True
-    for name, device_id, holders in strangers:
-        if (before := found.get(name, {}).get(device_id)) is not None:
-            several.setdefault((name, device_id), set(before)).update(holders)
-        elif room > 0:
-            room -= 1
-            found.setdefault(name, {})[device_id] = holders
-        else:
-            is_over = True
-    for (name, device_id), all_holders in several.items():
-        found[name][device_id] = tuple(sorted(all_holders))
-    return found, is_over
+            listed.is_over = True
+    for stranger in strangers:
+        listed.add(*stranger, is_known=False)
+    for (name, device_id), all_holders in listed.several.items():
+        listed.by_name[name][device_id] = tuple(sorted(all_holders))
+    return listed.by_name, listed.is_over

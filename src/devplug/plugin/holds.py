@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from devplug.devices import Device, HealthState
+from devplug.devices import Device, HealthState, kubelet_device
 from devplug.errors import UnhealthyDeviceError
 from devplug.holds.audit import audit_holders
 from devplug.holds.decide import Face
@@ -273,7 +273,7 @@ class Holding:
         devices = [one.listed for one in outcome.offered]
         if self.held.is_any_unhealthy:
             devices = [self._with_health(one) for one in outcome.offered]
-        left = [self._last.get(one, Device(one)).with_health(GONE) for one in sorted(gone)]
+        left = [(self._last.get(one) or kubelet_device(one)).with_health(GONE) for one in sorted(gone)]
         self._last = {one.id: one for one in (*devices, *left)}
         return [*devices, *left]
 
@@ -346,7 +346,7 @@ class Holding:
 
     async def _clean(self, name: str, found: ListedDevice | None) -> str:
         assert self.clean_up is not None
-        return await self.clean_up(Device(name) if found is None else found.device)
+        return await self.clean_up(kubelet_device(name) if found is None else found.device)
 
     # ── for people ──
 
