@@ -20,6 +20,7 @@ from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import PodPhase
 from devplug.linux.inotify import until_present
 from devplug.linux.notifier import Notifier
+from devplug.metrics.families import Family
 from devplug.metrics.probes import Probes
 from devplug.plugin.counters import FORMER_LIMIT
 from devplug.plugin.serving import probes_of
@@ -315,6 +316,44 @@ async def test_a_status_that_many_follow_is_made_once_for_all_and_seldom(short_d
         await until(lambda: {seen[-1] for seen in all_seen} == {f"{len(made)}\n".encode()})
         for task in tasks:
             task.cancel()
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/status"])
+async def test_requests_of_dear_pages_share_the_last_one(path: str) -> None:
+    """A page of thousands of devices takes a tenth of a second, in which no Allocate is answered."""
+    loop = asyncio.get_running_loop()
+    made = []
+
+    def dear() -> bytes:
+        made.append(1)
+        ends_at = loop.time() + 0.15
+        while loop.time() < ends_at:
+            pass
+        return str(len(made)).encode()
+
+    def families() -> list[Family]:
+        dear()
+        return []
+
+    probes = Probes(status=dear, faults=list, families=families, notifier=Notifier())
+    pages = [await probes.answer(Request(path, is_local=True)) for _ in range(1000)]
+    assert len(made) <= 5
+    assert pages[-1] == pages[-2]
+
+
+@in_no_time
+async def test_cheap_pages_are_made_for_each_request() -> None:
+    made = []
+
+    def status() -> bytes:
+        made.append(1)
+        return str(len(made)).encode()
+
+    probes = Probes(status=status, faults=list, families=list, notifier=Notifier())
+    for number in range(1, 1000):
+        page = await probes.answer(Request("/status", is_local=True))
+        assert isinstance(page, Page)
+        assert page.body == f"{number}\n".encode()
 
 
 def test_the_process_began_before_anybody_asked() -> None:

@@ -23,6 +23,7 @@ from devplug.holds.ledger import KEPT_LIMIT
 from devplug.linux.durable_file import STATE_VALUES_LIMIT
 from devplug.logs import LINE_LIMIT
 from devplug.metrics.catalogue import DEVICE_SERIES_LIMIT
+from devplug.metrics.probes import PAGES_BURST_SECONDS
 from devplug.plugin.service import PREFER_TIMEOUT_SECONDS
 from devplug.web.messages import Limits
 from devplug.wire import deviceplugin
@@ -117,6 +118,7 @@ NUMBERS: Final = {
     "how long a call may take": PREFER_TIMEOUT_SECONDS,
     "an error's text": TEXT_LIMIT_BYTES,
     "connections to a page, to metrics and to probes": USUAL.connections,
+    "making metrics and status": PAGES_BURST_SECONDS,
     "streams of a page": USUAL.streams,
     "the head of an HTTP request": USUAL.header_bytes // 1024,
     "how long that may take": USUAL.header_seconds,

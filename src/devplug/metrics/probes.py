@@ -27,6 +27,12 @@ FOLLOWERS_SHARE: Final = 0.05
 """How much of the loop's time all followers together may have: a status of 10,000 devices takes a tenth of a
 second."""
 
+PAGES_SHARE: Final = 0.1
+"""How much of the loop's time all requests of metrics and status together may have, in the long run."""
+
+PAGES_BURST_SECONDS: Final = 0.5
+"""How much of that time may be taken at once. Beyond it a request gets the page that was made last."""
+
 _INDEX: Final = """\
 /healthz  is the process alive
 /readyz   is every resource registered and listened to; says which is not
@@ -61,6 +67,11 @@ class Probes:
         self._made_before: asyncio.Event | None = None
         """What the next change after that sets."""
         self._make_not_before = 0.0
+        self._pages: dict[object, bytes] = {}
+        """The pages that were made last, by what they are."""
+        self._budget_seconds = PAGES_BURST_SECONDS
+        self._budget_at = 0.0
+        """When the budget was right; a time of the loop."""
 
     async def answer(self, request: Request) -> Answer:
         """Answer one request. Only a Unix socket has `/status`, as its file says who may know of pods."""
@@ -74,12 +85,27 @@ class Probes:
                 return self._ready()
             case "/metrics":
                 form = form_of(request.accept)
-                return Page(exposition(self._families(), form), form.value)
+                return Page(self._page(form, lambda: exposition(self._families(), form)), form.value)
             case "/status" if request.is_local:
                 if request.query.get("watch"):
                     return Stream(self._follow(), "application/jsonl")
-                return Page(self._status() + b"\n", "application/json")
+                return Page(self._page("status", lambda: self._status() + b"\n"), "application/json")
         return not_found()
+
+    def _page(self, kind: object, make: Callable[[], bytes]) -> bytes:
+        """Return a page: a new one, or the last one while pages have taken too much of the loop's time.
+
+        With thousands of devices one takes a tenth of a second, and anybody may ask for any number of them.
+        """
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        earned = (started - self._budget_at) * PAGES_SHARE
+        self._budget_seconds = min(PAGES_BURST_SECONDS, self._budget_seconds + earned)
+        self._budget_at = started
+        if kind not in self._pages or self._budget_seconds > 0:
+            self._pages[kind] = make()
+            self._budget_seconds -= loop.time() - started
+        return self._pages[kind]
 
     def _ready(self) -> Page:
         faults = self._faults()
