@@ -16,6 +16,7 @@ from devplug.holds.held_devices import DirtyFile
 from devplug.holds.ledger_store import LedgerFile
 from devplug.holds.names import NamesRegister
 from devplug.linux.durable_file import STATE_LIMIT_BYTES, STATE_VALUES_LIMIT, read_state
+from devplug.plugin.drivers import _claims_at
 
 pytestmark = pytest.mark.timeout(20)
 
@@ -45,6 +46,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "dirty-*.json": lambda path: DirtyFile(path).read(),
     "names.json": lambda path: None if NamesRegister(path).fault else "no fault",
     "prepared_claims.json": read_own_claims,
+    "prepared_claims.json of another driver": _claims_at,
     "the kubelet's checkpoint": read_checkpoint,
 }
 

@@ -26,7 +26,7 @@ from devplug.holds.client import (
     retry_wait_seconds,
 )
 from devplug.holds.held_device import Remembered, Rules
-from devplug.holds.ledger import KEPT_LIMIT, NO_USES, Ledger, are_listed_without, ids_of
+from devplug.holds.ledger import ID_LIMIT_BYTES, KEPT_LIMIT, NO_USES, Ledger, are_listed_without, ids_of
 from devplug.holds.ledger_store import LedgerFolder
 from devplug.linux.inotify import shared_watcher
 from devplug.linux.notifier import Notifier, within
@@ -711,9 +711,9 @@ class Holders:
         self._trouble = self.last_error = None
         if self._ledger.is_over and not self._was_over:
             logger.warning(
-                "the kubelet lists more held device IDs than devplug keeps; of those that it did not "
-                "allocate, an unplugged one may leave the list, and each Allocate asks the kubelet",
-                extra={"kept": KEPT_LIMIT},
+                "the kubelet lists held device IDs that devplug did not allocate and does not keep; they are "
+                "not in the lists of devices, and each Allocate asks the kubelet about its devices",
+                extra={"kept": KEPT_LIMIT, "longest": ID_LIMIT_BYTES},
             )
         self._was_over = self._ledger.is_over
         doubly = self._ledger.doubly_held()

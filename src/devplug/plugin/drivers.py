@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from devplug.holds.other_files import IN_CODE, OtherFiles
 from devplug.holds.ownership import HeldDevice
+from devplug.linux.durable_file import read_state
 from devplug.wire.sockets import UNIX_SOCKETS
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def _claims_at(path: Path) -> tuple[ClaimUse, ...] | None:
     from devplug.driver.claim_log import claims_in
 
     try:
-        claims, _ = claims_in(path.read_bytes())
+        claims, _ = claims_in(read_state(path))
     except (OSError, ValueError) as error:
         logger.warning(
             "cannot read which devices the claims of another DRA driver use",
