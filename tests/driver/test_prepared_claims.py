@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -172,6 +173,57 @@ async def test_a_removed_cdi_file_is_restored_at_the_next_start(
     assert again.is_prepared(again.claims["u1"])
     (warning,) = [one for one in caplog.records if "has removed the CDI file" in one.message]
     assert vars(warning)["claim_uid"] == "u1"
+
+
+def empty(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+def add_memory(file: Path) -> None:
+    file.write_text(file.read_text() + "# - path: /dev/mem\n")
+
+
+def name_another_boot(file: Path) -> None:
+    file.write_text(file.read_text().replace("boot", "root"))
+
+
+def name_another_device(file: Path) -> None:
+    file.write_text(file.read_text().replace('"name": "', '"name": "x'))
+
+
+def replace_by_link(file: Path) -> None:
+    file.unlink()
+    file.symlink_to("/etc/passwd")
+
+
+def replace_by_pipe(file: Path) -> None:
+    file.unlink()
+    os.mkfifo(file)
+
+
+@pytest.mark.parametrize(
+    "change", [empty, add_memory, name_another_boot, name_another_device, replace_by_link, replace_by_pipe]
+)
+async def test_a_changed_cdi_file_is_restored_from_the_state(
+    tmp_path: Path, cdi: Path, caplog: pytest.LogCaptureFixture, change: Callable[[Path], None]
+) -> None:
+    running = store(tmp_path)
+    await published(running, "u1")
+    file = cdi / file_name(DRIVER, "u1")
+    content, use = file.read_bytes(), running.claims["u1"]
+    change(file)
+    assert running.lost() == ["u1"]
+    async with running.locked():
+        await running.restore("u1")
+    assert (file.read_bytes(), running.claims["u1"], running.lost()) == (content, use, [])
+    change(file)
+    again = store(tmp_path)
+    again.recall()
+    assert again.claims["u1"] == use
+    assert await known(again) == ["u1"]
+    assert (file.read_bytes(), again.claims["u1"]) == (content, use)
+    told = [one for one in caplog.records if "has changed the CDI file" in one.message]
+    assert [vars(one)["claim_uid"] for one in told] == ["u1", "u1"]
 
 
 async def test_a_removed_cdi_file_of_an_earlier_boot_is_not_restored(tmp_path: Path, cdi: Path) -> None:

@@ -191,6 +191,26 @@ async def test_a_file_that_another_program_removes_is_restored(node: Node) -> No
     assert node.resource.prepared == [("a",), ("b",)]
 
 
+async def test_a_file_that_another_program_edits_is_restored(node: Node) -> None:
+    claim = node.claims.allocate("c", "a", pods=["p"])
+    async with serving(node.driver("a")):
+        await prepared(node, claim)
+        (path,) = node.cdi.iterdir()
+        content = path.read_bytes()
+        for other in (b"", content.replace(b"/dev/a", b"/dev/mem")):
+            path.write_bytes(other)
+            await until(lambda: path.read_bytes() == content)
+            spare = path.with_name("spare")
+            spare.write_bytes(other)
+            spare.rename(path)
+            await until(lambda: path.read_bytes() == content)
+        node.resource.nodes["a"] = "/dev/other"
+    path.write_bytes(content.replace(b"/dev/a", b"/dev/mem"))
+    async with serving(node.driver("a")):
+        await until(lambda: paths(node, claim) == ["/dev/other"])
+        assert b"/dev/mem" not in path.read_bytes()
+
+
 async def test_a_restored_file_has_the_nodes_of_now(node: Node) -> None:
     claim = node.claims.allocate("c", "a")
     async with serving(node.driver("a")):

@@ -4,8 +4,8 @@
    who comes after it knows what to release.
 2. A use is prepared if its CDI file is there and of this boot: after a reboot all has to be prepared again.
    So only the state file has to be on the disk, and the CDI file is whole at any time for who reads it.
-   Where both files say something, the CDI file counts. A copy of it lies beside the state file, from which it
-   is restored if another program removes it.
+   A copy of the CDI file lies beside the state file. The copy counts: the CDI file is restored from it if
+   another program removes or changes it. Without a copy, as of an earlier release, the CDI file counts.
 3. Two instances of a driver share the files. Who works on a claim has the lock; who gets it reads what the
    other one wrote.
 """
@@ -17,7 +17,7 @@ import fcntl
 import logging
 import os
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -30,7 +30,7 @@ from devplug.holds.claim_holders import claim_holds
 from devplug.linux.durable_file import NoStateError, remove_remains
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from devplug.cdi.spec import CdiSpec
@@ -49,6 +49,8 @@ COPIES_NAME: Final = "cdi"
 
 LOCK_AGAIN_SECONDS: Final = 0.02
 LOCK_PATIENCE_SECONDS: Final = 20.0
+_Stamp: TypeAlias = tuple[int, int, int, int] | None
+
 _MARK: Final = "c1a100000000"
 """Stands in the names of CDI files that are being written; what tells them apart is their random part."""
 
@@ -77,6 +79,8 @@ class PreparedClaims:
         self.seen: dict[str, Sequence[Device | None]] = {}
         """By UID: the devices as they were when the CDI file was last held against them; None for each that
         was not offered."""
+        self._equal: dict[str, tuple[_Stamp, _Stamp]] = {}
+        """By UID: the CDI file and its copy as they were when they had the same content."""
         self.asked_for: set[str] = set()
         """The UIDs of claims that the kubelet has had prepared since it came."""
         self.pods: Callable[[], Sequence[PodResources]] = tuple
@@ -85,7 +89,7 @@ class PreparedClaims:
         """By UID or device, while somebody has or wants it; the list is as long as they are many."""
         self._driver = driver
         self._folder = folder
-        self._cdi_folder = cdi_folder
+        self.cdi_folder = cdi_folder
         self._boot_id = boot
         self._fd = -1
         self._users = 0
@@ -120,8 +124,13 @@ class PreparedClaims:
         self.revision += 1
         with suppress(OSError, msgspec.DecodeError):
             self.claims = self._log.read()
-        with suppress(OSError):
-            self.claims.update((use.uid, use) for use in published_uses(self._driver, self._cdi_folder))
+        for folder in (self.cdi_folder, self._folder / COPIES_NAME):
+            with suppress(OSError):
+                uses = list(published_uses(self._driver, folder))
+                is_copy = folder != self.cdi_folder
+                self.claims.update(
+                    (use.uid, use) for use in uses if not is_copy or use.boot_id == self._boot_id
+                )
 
     # ── the locks ──
 
@@ -204,14 +213,23 @@ class PreparedClaims:
         return prepared
 
     def lost(self) -> Sequence[str]:
-        """Return the UIDs of prepared claims whose CDI file another program has removed."""
-        return [
-            uid for uid in self.claims if not self._cdi_path(uid).exists() and self._copy_path(uid).exists()
-        ]
+        """Return the UIDs of prepared claims whose CDI file another program has removed or changed."""
+        return [uid for uid in self.claims if self._is_lost(uid)]
+
+    def _is_lost(self, uid: str) -> bool:
+        """Whether the CDI file of a claim differs from its copy; they are read if the files have changed."""
+        stamps = _stamp(self._cdi_path(uid)), _stamp(self._copy_path(uid))
+        if stamps[1] is None or self._equal.get(uid) == stamps:
+            return False
+        with suppress(OSError):
+            if _content_at(self._cdi_path(uid)) == _content_at(self._copy_path(uid)):
+                self._equal[uid] = stamps
+                return False
+        return True
 
     async def restore(self, uid: str) -> None:
-        """Restore the CDI file of a prepared claim if it was removed. Raises `KubeletError`."""
-        if (use := self.claims.get(uid)) is not None and uid in self.lost():
+        """Restore the CDI file of a prepared claim if it was removed or changed. Raises `KubeletError`."""
+        if (use := self.claims.get(uid)) is not None and self._is_lost(uid):
             restored = await asyncio.to_thread(self._restored, use)
             if restored is not None:
                 self.claims[uid] = restored
@@ -226,18 +244,21 @@ class PreparedClaims:
         if content is None or known is None or known.boot_id != self._boot_id or not known.uses_as(use):
             copy.unlink(missing_ok=True)
             return None
-        with explained(self._cdi_folder, "write"):
-            _write(self._cdi_folder, copy.name, content)
+        is_there = os.path.lexists(self._cdi_path(use.uid))
+        with explained(self.cdi_folder, "write"):
+            _write(self.cdi_folder, copy.name, content)
         logger.warning(
-            "another program has removed the CDI file of a prepared claim; it is restored",
+            "another program has %s the CDI file of a prepared claim; it is restored",
+            "changed" if is_there else "removed",
             extra={"claim": str(use), "claim_uid": use.uid, "path": str(self._cdi_path(use.uid))},
         )
         return known
 
     def _write(self, name: str, content: bytes) -> None:
-        with explained(self._cdi_folder, "write"):
-            _write(self._cdi_folder, name, content)
+        # First what counts.
         self._write_copy(name, content)
+        with explained(self.cdi_folder, "write"):
+            _write(self.cdi_folder, name, content)
 
     def _write_copy(self, name: str, content: bytes) -> None:
         try:
@@ -247,13 +268,13 @@ class PreparedClaims:
             raise KubeletError(f"cannot write {self._folder / COPIES_NAME}: {why}") from error
 
     def spec_of(self, uid: str) -> CdiSpec | None:
-        """Return the spec in the file of a claim; None if it has none."""
-        content = _content_at(self._cdi_path(uid))
+        """Return the spec of a claim as we wrote it; None if it has none."""
+        content = _content_at(self._copy_path(uid)) or _content_at(self._cdi_path(uid))
         return None if content is None else read_spec(self._driver, content)
 
     def unpublish(self, uid: str) -> None:
         """Make a use unprepared: no container can start with its devices any more. Raises `KubeletError`."""
-        with explained(self._cdi_folder, "remove from"):
+        with explained(self.cdi_folder, "remove from"):
             self._copy_path(uid).unlink(missing_ok=True)
             self._cdi_path(uid).unlink(missing_ok=True)
 
@@ -274,6 +295,7 @@ class PreparedClaims:
     async def end(self, uid: str) -> None:
         """Note that a use is over."""
         self.seen.pop(uid, None)
+        self._equal.pop(uid, None)
         self.asked_for.discard(uid)
         if self.claims.pop(uid, None) is not None:
             self.revision += 1
@@ -291,23 +313,28 @@ class PreparedClaims:
     def _load(self) -> None:
         """Read both, and make them agree: at the start, and after another instance has written."""
         claims = self._kept()
-        with explained(self._cdi_folder, "read"):
-            claims.update(self._published())
+        with explained(self.cdi_folder, "read"):
+            claims.update(self._published(claims))
         if self._is_first:
             self._restore_all(claims)
         self.claims = claims
         self.revision += 1
         self._is_first = False
 
-    def _published(self) -> Iterator[tuple[str, ClaimUse]]:
-        """Yield the uses in CDI files; those of an earlier boot are removed."""
-        for name in _names(self._cdi_folder):
-            path = self._cdi_folder / name
+    def _published(self, claims: Mapping[str, ClaimUse]) -> Iterator[tuple[str, ClaimUse]]:
+        """Yield the uses in CDI files, and remove those of an earlier boot; `claims` has the state file."""
+        for name in _names(self.cdi_folder):
+            path = self.cdi_folder / name
             if self._is_first and is_remains(name):
                 _discard_remains(path)
             uid = uid_of_file(self._driver, name)
             if uid is None:
                 continue
+            if uid in claims and self._is_lost(uid) and not path.is_dir():
+                restored = self._restored(claims[uid])
+                if restored is not None:
+                    yield uid, restored
+                    continue
             content = _content_at(path)
             if content is not None and not content.strip(b"\0"):
                 path.unlink(missing_ok=True)  # what a power cut leaves on some file systems
@@ -354,7 +381,7 @@ class PreparedClaims:
             return {}
 
     def _cdi_path(self, uid: str) -> Path:
-        return self._cdi_folder / file_name(self._driver, uid)
+        return self.cdi_folder / file_name(self._driver, uid)
 
     def _copy_path(self, uid: str) -> Path:
         return self._folder / COPIES_NAME / file_name(self._driver, uid)
@@ -374,6 +401,14 @@ def _names(folder: Path) -> list[str]:
         return sorted(os.listdir(folder))  # noqa: PTH208
     except FileNotFoundError:
         return []
+
+
+def _stamp(path: Path) -> _Stamp:
+    try:
+        status = path.lstat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _content_at(path: Path) -> bytes | None:

@@ -6,7 +6,7 @@ that was plugged in again gets the paths of its new nodes there. One that is gon
 nowhere: its old one may be another pod's device by now, and the container waits until its own is back. Of
 one that is sick it is not known whether it still has its nodes: it keeps its paths until it is well.
 
-A file that another program has removed is restored at once.
+A file that another program has removed or changed is restored at once.
 """
 
 from __future__ import annotations
@@ -56,13 +56,14 @@ class Refresher:
         async with shared_watcher() as watcher:
             with watcher.subscribe(lambda: None, self._look_again) as subscription:
                 while True:
-                    subscription.arm([self._store.cdi_files])
+                    subscription.arm([self._store.cdi_files], writes_in=str(self._store.cdi_folder))
                     change = self._offer.changed.next
                     is_current = await self._refresh_all()
                     await within(LOOK_SECONDS if is_current else RETRY_SECONDS, change.wait())
 
     def _look_again(self, event: FileEvent) -> None:
-        if event.kind is not EventKind.APPEARED:
+        # The files that we write appear, too.
+        if event.kind is not EventKind.APPEARED or self._store.lost():
             self._offer.changed.notify()
 
     async def _refresh_all(self) -> bool:
