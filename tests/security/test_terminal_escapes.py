@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from rich.text import Text
 
 from devplug.cli.output import TerminalConsole
-from devplug.cli.status.views.text import Cell, Row, laid_out, plain
+from devplug.cli.status.views.text import Cell, Row, folded, laid_out, plain
 from devplug.cli.streams import PrintableStream
 from devplug.errors import printable
 from devplug.logs import FactFormatter
@@ -68,6 +68,16 @@ def test_a_row_of_a_table_is_printable_and_no_cell_makes_another_row(text: str) 
     assert [dangers(plain(line), allowed="") for line in table] == [[], []]
     below = [plain(line) for line in laid_out(["A", "B"], [Row((Cell("a"), Cell(text)))], None)]
     assert all(not dangers(line, allowed="") and line[0] in "Aa " for line in below)
+
+
+@given(texts, st.sampled_from([None, 30, 200]), st.sampled_from(["", "  ", "  - "]))
+def test_no_text_makes_a_line_that_begins_as_a_sentence(text: str, width: int | None, before: str) -> None:
+    """A message of a pod may have line breaks: what follows one is four columns further right."""
+    first, *more = folded(Cell(f"{before}message: {text}"), width)
+    assert plain(first).startswith(f"{before}message:")
+    indent = " " * (len(before) - len(before.lstrip()) + 4)
+    assert all(plain(line).startswith(indent) or not plain(line) for line in more)
+    assert not any("\n" in plain(line) for line in (first, *more))
 
 
 @given(texts)

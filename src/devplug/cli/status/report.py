@@ -18,6 +18,7 @@ from devplug.cli.status.nodes import Follower, folder_fault, no_answer
 from devplug.cli.status.views.problems import answers, essence, problems_of
 from devplug.cli.status.views.tables import chosen, csv_text, node_lines
 from devplug.cli.status.views.text import Cell, Tone, clock
+from devplug.errors import printable
 from devplug.k8s.yaml import yaml_text
 from devplug.linux.notifier import within
 from devplug.linux.signals import stop_signals
@@ -213,7 +214,7 @@ def _print_changes(before: NodeStatus | None, node: NodeStatus) -> None:
     if before is None:
         return
     for change in differences(before, node):
-        click.echo(f"{clock(change.at)} {change.line}")
+        click.echo(f"{clock(change.at)} {printable(change.line)}")
 
 
 async def _draw(query: StatusQuery, follower: Follower, stopped: asyncio.Event, printer: Printer) -> None:

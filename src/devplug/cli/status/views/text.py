@@ -285,11 +285,22 @@ def laid_out(columns: Sequence[str], rows: Sequence[Row], width: int | None) -> 
 
 
 def folded(cell: Cell, width: int | None) -> list[Line]:
-    """Return a sentence as lines; what does not fit goes on four columns further right."""
-    indent = cell.text[: len(cell.text) - len(cell.text.lstrip())]
-    if width is None or cell_len(cell.text) <= width:
-        return [(cell,)]
-    return [(Cell(text, cell.tone),) for text in _wrapped(cell.text, max(width, NARROWEST), indent + INDENT)]
+    """Return a sentence as lines; what does not fit goes on four columns further right.
+
+    So does what follows a line break of the text: a message of a pod cannot look like a sentence of ours.
+    """
+    indent = cell.text[: len(cell.text) - len(cell.text.lstrip())].replace("\n", "")
+    first, *more = cell.text.strip("\n").split("\n")
+    lines = [(first, indent + INDENT), *((indent + INDENT + line, indent + INDENT) for line in more)]
+    return [
+        (Cell(text, cell.tone),)
+        for line, further in lines
+        for text in (
+            [line]
+            if width is None or cell_len(line) <= width
+            else _wrapped(line, max(width, NARROWEST), further)
+        )
+    ]
 
 
 def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
