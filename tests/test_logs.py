@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.logs import REPEAT_SECONDS, FactFormatter, JsonFormatter, RepeatFilter
+from devplug.logs import REPEAT_SECONDS, TEXT_LIMIT, FactFormatter, JsonFormatter, RepeatFilter
 
 
 def line(facts: Mapping[str, object], level: int = logging.INFO) -> str:
@@ -253,6 +253,12 @@ def line_of(
 def test_a_line_is_bounded_whatever_its_facts_are(facts: Mapping[str, object]) -> None:
     for line in line_of(facts):
         assert len(line) < 100_000
+
+
+def test_a_list_has_as_much_room_as_any_other_fact() -> None:
+    for line in line_of({"names": ["x" * 100] * 1000, "nested": [["x"] * 1000] * 9, "other": "y" * 100}):
+        assert len(line) < 4 * TEXT_LIMIT
+        assert "y" * 100 in line
 
 
 def test_a_cut_list_says_how_many_items_are_missing() -> None:

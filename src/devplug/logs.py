@@ -158,9 +158,13 @@ class _Room:
 
     def __init__(self) -> None:
         self._left = LINE_LIMIT
+        self._floor = 0
+        """What the fact that is cut now has to leave of it."""
 
     def cut(self, value: object, depth: int = 0) -> object:
         """Return a fact that fits: a text may lose its end, a list its last items."""
+        if depth == 0:
+            self._floor = max(0, self._left - TEXT_LIMIT)
         try:
             if value is None or isinstance(value, bool | float):
                 return value
@@ -171,7 +175,7 @@ class _Room:
         except Exception:  # noqa: BLE001, S110 -- as in `_value`; its text is taken below
             pass
         text = _text(value)
-        limit = min(TEXT_LIMIT, max(self._left, 0))
+        limit = max(self._left - self._floor, 0)
         self._left -= min(len(text), limit)
         if len(text) > limit:
             return f"{text[:limit]}... ({len(text)} characters)"
@@ -180,7 +184,7 @@ class _Room:
     def _cut_list(self, value: Sequence[object], depth: int) -> Sequence[object]:
         items: list[object] = []
         for one in value:
-            if self._left <= 0:
+            if self._left <= self._floor:
                 items.append(f"... and {len(value) - len(items)} more")
                 break
             self._left -= 4  # quotes, comma and blank

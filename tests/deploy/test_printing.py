@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from click import UsageError
 from click.testing import CliRunner, Result
 
 from devplug import __version__
@@ -175,3 +176,27 @@ def test_kubectl_reads_what_is_printed(needy: str, tmp_path: Path) -> None:
 def test_the_help_has_examples() -> None:
     result = CliRunner().invoke(manifests_command, ["--help"])
     assert "kubectl apply -f -" in result.output
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--name", "A b: c"),
+        ("--name", "x" * 64),
+        ("--namespace", "-a"),
+        ("--runtime-class", "a/b"),
+        ("--kubelet-root", "/var\nx: y"),
+        ("--image", "a\x1b[2J"),
+    ],
+)
+def test_names_that_kubernetes_refuses_are_refused(words: tuple[str, str]) -> None:
+    refused = call(*words).exception
+    assert isinstance(refused, UsageError)
+    assert words[0] in str(refused)
+
+
+def test_names_of_kubernetes_are_taken() -> None:
+    taken = call(
+        "--name", "a-1", "--namespace", "b", "--runtime-class", "c.d-e", "--kubelet-root", "/data/k b"
+    )
+    assert taken.return_value == OK

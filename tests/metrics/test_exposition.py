@@ -61,7 +61,7 @@ def series_of(family: Family) -> Iterator[Series]:
     """All lines that a family stands for."""
     metric = family.metric
     for sample in family.samples:
-        labels = tuple(sorted(zip(metric.labels, sample.labels, strict=True)))
+        labels = tuple(sorted(zip(metric.labels, map(_shown, sample.labels), strict=True)))
         if isinstance(sample, Sample):
             yield metric.name, labels, comparable(sample.value)
             continue
@@ -69,6 +69,17 @@ def series_of(family: Family) -> Iterator[Series]:
             yield f"{metric.name}_bucket", tuple(sorted((*labels, ("le", _go(bound))))), float(count)
         yield f"{metric.name}_sum", labels, sample.sum
         yield f"{metric.name}_count", labels, float(sample.count)
+
+
+def _shown(value: str) -> str:
+    """How a terminal can show a label value."""
+    return "".join(one if one == "\n" or one.isprintable() else _code(ord(one)) for one in value)
+
+
+def _code(number: int) -> str:
+    return (
+        f"\\x{number:02x}" if number < 256 else f"\\u{number:04x}" if number < 2**16 else f"\\U{number:08x}"
+    )
 
 
 def _go(bound: float) -> str:
@@ -176,7 +187,13 @@ def test_numbers_look_as_go_reads_them(value: float, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("device", "told"), [("a\0b\r", "a\0b\r"), ("a\udcffb", "a?b"), ('a"} 7\n# EOF', 'a"} 7\n# EOF')]
+    ("device", "told"),
+    [
+        ("a\0b\r", r"a\x00b\x0d"),
+        ("\x1b]0;x\x07\u202e", r"\x1b]0;x\x07\u202e"),
+        ("a\udcffb", "a?b"),
+        ('a"} 7\n# EOF', 'a"} 7\n# EOF'),
+    ],
 )
 def test_a_foreign_device_id_cannot_spoil_the_scrape(device: str, told: str) -> None:
     for form in Form:

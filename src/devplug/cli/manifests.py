@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ import click
 
 from devplug import __version__
 from devplug.cli.exits import BAD_INPUT, OK
+from devplug.errors import quoted
 from devplug.kubelet_dir import KUBELET_ROOT
 
 if TYPE_CHECKING:
@@ -61,6 +63,7 @@ def manifests(config_file: str | None, wanted: Wanted, *, form: str, folder: str
     from devplug.deploy.names import Release
     from devplug.deploy.security_context import needs_of
 
+    _check_names(wanted)
     if (form in _IN_FOLDERS) != (folder is not None):
         raise click.UsageError(
             "--format chart and --format kustomize need --to DIR; the other formats are printed and "
@@ -85,6 +88,25 @@ def manifests(config_file: str | None, wanted: Wanted, *, form: str, folder: str
     if form == "kustomize":
         return _write(Path(folder or ""), base_files(values, release, head))
     return _print(objects_of(values, release), head, output)
+
+
+_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_SUBDOMAIN: Final = re.compile(rf"(?!.{{254}}){_LABEL.pattern}(\.{_LABEL.pattern})*")
+"""Names of objects (RFC 1123, apimachinery validation.go)."""
+
+
+def _check_names(wanted: Wanted) -> None:
+    """Raise `UsageError` for names that the API server refuses, and for text that is not printable."""
+    names = {"--name": wanted.name, "--namespace": wanted.namespace, "--runtime-class": wanted.runtime_class}
+    for option, name in names.items():
+        pattern = _SUBDOMAIN if option == "--runtime-class" else _LABEL
+        if name and not pattern.fullmatch(name):
+            raise click.UsageError(
+                f"{option} {quoted(name)} is not a name of Kubernetes; use lower-case letters, digits and -"
+            )
+    for option, text in {"--kubelet-root": wanted.kubelet_root, "--image": wanted.image}.items():
+        if text and not text.isprintable():
+            raise click.UsageError(f"{option} {quoted(text)} contains characters that are not printable")
 
 
 def _source(file: str | None) -> tuple[bytes, str]:

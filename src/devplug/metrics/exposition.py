@@ -11,6 +11,7 @@ import math
 import re
 from typing import TYPE_CHECKING, Final, cast
 
+from devplug.errors import printable
 from devplug.metrics.families import Family, Kind
 
 if TYPE_CHECKING:
@@ -134,9 +135,15 @@ class _Escaped(dict[str, str]):
     """Label values as they are written, each worked out once: most stand in many lines."""
 
     def __missing__(self, value: str) -> str:
-        text = value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+        text = value if value.isprintable() else _plain(value)
+        text = text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
         self[value] = text
         return text
+
+
+def _plain(value: str) -> str:
+    """Return a label value without what a terminal may obey; half characters stay, and become `?`."""
+    return "".join(c if c == "\n" or "\ud800" <= c <= "\udfff" else printable(c) for c in value)
 
 
 _SMALL: Final = {number: str(number) for number in range(1_025)}
