@@ -84,3 +84,33 @@ def test_the_names_of_devices_that_imitate_a_place_differ() -> None:
     both = names.assign([first, second])
     assert len(set(both.values())) == 2
     assert names.assign([second, first]) == both
+
+
+def test_ranks_last_until_the_next_boot(tmp_path: Path) -> None:
+    one = register(tmp_path)
+    assert one.ranks.assign({"card": ["a", "b"]}) == {"a": 0, "b": 1}
+    one.of(RESOURCE).assign([])
+    assert register(tmp_path).ranks.assign({"card": ["b"]}) == {"b": 1}
+    assert register(tmp_path, boot="next").ranks.assign({"card": ["b"]}) == {"b": 0}
+
+
+def test_a_rank_that_is_free_goes_to_the_next_new_device(tmp_path: Path) -> None:
+    ranks = register(tmp_path).ranks
+    ranks.assign({"card": ["a", "b", "c"]})
+    assert ranks.assign({"card": ["b", "c", "d"]}) == {"b": 1, "c": 2, "d": 0}
+
+
+def at(path: str) -> Wanted:
+    return Wanted(path, "x", f"x@{path}")
+
+
+def test_the_first_of_equal_names_keeps_its_id_over_a_restart(tmp_path: Path) -> None:
+    assert register(tmp_path).of(RESOURCE).assign_in_order([at("/b/x")]) == {"/b/x": "x"}
+    names = register(tmp_path).of(RESOURCE).assign_in_order([at("/a/x"), at("/b/x")])
+    assert names["/b/x"] == "x" != names["/a/x"]
+    assert register(tmp_path).of(RESOURCE).assign_in_order([at("/b/x"), at("/a/x")]) == names
+
+
+def test_a_reserved_name_goes_to_no_other_device(tmp_path: Path) -> None:
+    names = register(tmp_path).of(RESOURCE).assign_in_order([at("/a/x")], ["x"])
+    assert names["/a/x"] != "x"

@@ -85,7 +85,9 @@ class DraNode(Node):
 
 
 @asynccontextmanager
-async def dra_node(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[DraNode]:
+async def dra_node(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, machine: UsbMachine | None = None
+) -> AsyncIterator[DraNode]:
     """Run a node with claims; its daemon is yet to be started."""
     monkeypatch.setenv("NODE_NAME", NODE)
     monkeypatch.setenv("KUBECONFIG", str(folder / "kubeconfig"))
@@ -95,7 +97,7 @@ async def dra_node(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     async with cluster(folder) as server, kubelet.running(), asyncio.TaskGroup() as tasks:
         pod_resources = PodResources(folder / "pod-resources" / "kubelet.sock", folder / "asked.sock")
         await pod_resources.listener.bind()
-        machine = UsbMachine(folder / "machine", "by-path")
+        machine = machine or UsbMachine(folder / "machine", "by-path")
         here = DraNode(folder, tasks, machine, kubelet, pod_resources, server=server)
         try:
             yield here

@@ -484,7 +484,9 @@ class Node:
 
 
 @asynccontextmanager
-async def node(folder: Path, udev: Udev = "by-path") -> AsyncIterator[Node]:
+async def node(
+    folder: Path, udev: Udev = "by-path", machine: UsbMachine | None = None
+) -> AsyncIterator[Node]:
     """A node whose kubelet runs, on virtual time; its daemon is yet to be started."""
     (folder / "cdi").mkdir()
     clock = asyncio.get_running_loop().time
@@ -493,7 +495,8 @@ async def node(folder: Path, udev: Udev = "by-path") -> AsyncIterator[Node]:
     async with kubelet.running(), asyncio.TaskGroup() as tasks:
         pod_resources = PodResources(folder / "pod-resources" / "kubelet.sock", folder / "asked.sock")
         await pod_resources.listener.bind()
-        made = Node(folder, tasks, UsbMachine(folder / "machine", udev), kubelet, pod_resources)
+        machine = machine or UsbMachine(folder / "machine", udev)
+        made = Node(folder, tasks, machine, kubelet, pod_resources)
         try:
             yield made
         except Exception as error:  # noqa: BLE001 -- raised below, because a group wraps errors

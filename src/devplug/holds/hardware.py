@@ -6,10 +6,11 @@ hardware a container got, and everything by which the container can still reach 
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -29,21 +30,27 @@ def number_key(number: tuple[int, int], *, is_block: bool) -> Key:
     return f"{'block' if is_block else 'char'} {number[0]}:{number[1]}"
 
 
+_BEFORE_PART: Final = re.compile(r"\.(?=[A-Za-z]|[0-9a-fA-F]+:)")
+"""The dot before the name of a part, as in `0000:3b:00.0.renderD0`. The dots within a PCI address and a chain
+of USB ports are followed by digits alone."""
+
+
 def wholes(text: str) -> Iterator[str]:
     """Yield a place or a serial number, and each shorter one that may be its whole device's."""
     yield text
-    yield from (text[:at] for at, letter in enumerate(text) if letter == ".")
+    yield from (text[: dot.start()] for dot in _BEFORE_PART.finditer(text))
 
 
 class Hardware(Struct, frozen=True):
     """The identity of one piece of hardware: its place, and what it says of itself."""
 
     place: str
-    """The bus path without the numbers that the kernel counts, as udev's ID_PATH, with the make."""
+    """The bus path without the numbers that the kernel counts, as udev's ID_PATH; on USB after the make. That
+    of a part begins with its whole device's: `0000:3b:00.0.renderD0`."""
     serial: str = ""
     """What tells it from others of its make; empty if it says nothing. Other hardware may say the same."""
     is_whole: bool = False
-    """Whether it is a device with all its parts, such as a USB device with all its nodes."""
+    """Whether it is a device with all its parts: a PCI function, a USB device, a disk with its partitions."""
 
     def is_same(self, other: Hardware, twins: Collection[str]) -> bool:
         """Whether both are the same hardware, or one is a part of the other.
@@ -59,22 +66,21 @@ class Hardware(Struct, frozen=True):
         return self._has_part(other, twins) or other._has_part(self, twins)
 
     def _has_part(self, other: Hardware, twins: Collection[str]) -> bool:
-        if not self.is_whole or other.is_whole:
+        if not self.is_whole:
             return False
-        if self.serial and self.serial not in twins and other.serial.startswith(f"{self.serial}."):
-            return True
-        is_serial_there = not self.serial or not other.serial or other.serial.startswith(f"{self.serial}.")
-        return is_serial_there and other.place.startswith(f"{self.place}.")
+        if other.place != self.place and self.place in wholes(other.place):
+            # A part that says nothing of itself has the serial number of its whole device before its name.
+            part = other.place.removeprefix(self.place)
+            return not (self.serial and other.serial.endswith(part)) or other.serial == self.serial + part
+        is_moved = self.serial != other.serial and self.serial in wholes(other.serial)
+        return bool(self.serial) and is_moved and not other.is_whole and self.serial not in twins
 
 
 def marks(hardware: Hardware | None) -> set[str]:
     """Return texts of which hardware that may be the same, or a part of it, has one in common."""
     if hardware is None:
         return set()
-    marks = {hardware.place, hardware.serial} - {""}
-    if not hardware.is_whole:
-        marks = {whole for text in marks for whole in wholes(text)}
-    return marks
+    return {whole for text in (hardware.place, hardware.serial) if text for whole in wholes(text)}
 
 
 class Use(Struct, frozen=True):
@@ -96,6 +102,10 @@ class Use(Struct, frozen=True):
     is_dirty: bool = False
     """Whether it has to be cleaned after this use: `onRelease`."""
 
+    def __post_init__(self) -> None:
+        if self.hardware is not None:
+            force_setattr(self, "hardware", _of_this_version(self.hardware))
+
 
 def after_release(use: Use | None) -> Use | None:
     """Return what identifies the hardware of a use that has ended."""
@@ -115,3 +125,30 @@ def use_entry(use: Use) -> dict[str, Any]:
         "dirty": use.is_dirty,
     }
     return {name: value for name, value in entry.items() if value}
+
+
+_PCI_FUNCTION: Final = re.compile(r"([0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])( .*)?")
+_PORT: Final = re.compile(r"(.*:.*\.[0-7])\.(\d+)")
+_PARTITION: Final = re.compile(r"-part(?=\d+$)")
+_NVIDIA_UUID: Final = re.compile(r"(GPU|MIG)-.*")
+_USB_DEVICE: Final = re.compile(r"([^@]+)@.+?-\d+(?:\.\d+)*(\.[A-Za-z].*)?")
+
+
+def _of_this_version(hardware: Hardware) -> Hardware:
+    """Return hardware as sources name it now.
+
+    An older version wrote the place of a PCI function with its model, the UUID of a GPU as its place, and the
+    place of a network device with the name of its interface, which its serial number did not have.
+    """
+    place, serial = (_PARTITION.sub(".part", text) for text in (hardware.place, hardware.serial))
+    if (function := _PCI_FUNCTION.fullmatch(place)) is not None:
+        return Hardware(function[1], serial, is_whole=True)
+    if not serial and _NVIDIA_UUID.fullmatch(place):
+        return Hardware(place, place)
+    if serial and place.startswith(f"{serial}."):
+        return Hardware(_PORT.sub(r"\1.net\2", serial), is_whole=True)
+    if (usb := _USB_DEVICE.fullmatch(place)) and serial.startswith(f"{usb[1]}:"):
+        part = usb[2] or ""
+        if not (part and serial.endswith(part)):
+            return Hardware(place.removesuffix(part), serial, is_whole=True)
+    return Hardware(place, serial, hardware.is_whole)

@@ -10,7 +10,7 @@ import json
 import logging
 import time
 from collections import Counter
-from itertools import chain, count
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, field
@@ -20,7 +20,7 @@ from devplug.holds.hardware import Hardware
 from devplug.linux.durable_file import read_state, remove_remains, write_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 logger = logging.getLogger(__name__)
@@ -31,6 +31,39 @@ KEPT_DAYS: Final = 30
 
 _DAY_SECONDS: Final = 86_400
 _VERSION: Final = 1
+
+
+# ── one machine ──
+
+
+class Ranks(Struct):
+    """The ranks of equal devices, such as the ports of a serial card.
+
+    The kernel gives such devices only numbers that depend on what came before. So a present device keeps its
+    rank when other devices come and go, also while devplug is down.
+    """
+
+    known: dict[str, dict[str, int]] = field(default_factory=dict)
+    """By group of equal devices: their ranks by their folders below /sys/devices."""
+    is_changed: bool = False
+    """Whether the file has something else."""
+
+    def assign(self, groups: Mapping[str, Sequence[str]]) -> dict[str, int]:
+        """Return the rank of each present device by its folder: the lowest free one, in this order.
+
+        `groups` has for each group the folders of all its present devices.
+        """
+        ranks: dict[str, int] = {}
+        for group, folders in groups.items():
+            known = self.known.get(group, {})
+            kept = {folder: known[folder] for folder in folders if folder in known}
+            taken = set(kept.values())
+            free = (rank for rank in count() if rank not in taken)
+            kept.update((folder, next(free)) for folder in folders if folder not in kept)
+            if kept != known:
+                self.known[group], self.is_changed = kept, True
+            ranks |= kept
+        return ranks
 
 
 # ── one resource ──
@@ -83,6 +116,8 @@ class Names(Struct):
     """The preferred IDs that two present devices ever had."""
     today: Callable[[], int] = lambda: int(time.time()) // _DAY_SECONDS
     on_change: Callable[[], None] = lambda: None
+    ranks: Ranks = field(default_factory=Ranks)
+    """The ranks of the whole machine, shared by all resources."""
     _present: frozenset[str] = frozenset()
     _by_hardware: dict[str, str] = field(default_factory=dict)
     """The names of devices whose key another present device has, too: they imitate each other's places."""
@@ -92,7 +127,7 @@ class Names(Struct):
         by_hardware = {one.hardware: one for one in wanted}
         counted = Counter(one.preferred for one in by_hardware.values())
         twins = {name for name, number in counted.items() if number > 1}
-        is_changed = not twins <= self.twins
+        is_changed = self.ranks.is_changed or not twins <= self.twins
         self.twins |= twins
         owner_of: dict[str, str] = {}
         # The devices of the last scan come first, then those of earlier ones, then new ones.
@@ -109,6 +144,32 @@ class Names(Struct):
             self.on_change()
         return assigned
 
+    def assign_in_order(self, wanted: Sequence[Wanted], reserved: Iterable[str] = ()) -> dict[str, str]:
+        """Return the ID of each present device, by hardware: the first of equal ones has the preferred ID.
+
+        A device that the register knows keeps its ID. No other device gets one that is `reserved`.
+        """
+        by_hardware = {one.hardware: one for one in wanted}
+        taken, assigned = set(reserved), dict[str, str]()
+        for one in by_hardware.values():
+            name = self._known_name(one)
+            if name is not None and name not in taken and name in one.choices():
+                assigned[one.hardware] = name
+                taken.add(name)
+        for hardware in [one for one in by_hardware if one not in assigned]:
+            assigned[hardware] = next(
+                name for name in self._choices(by_hardware[hardware]) if name not in taken
+            )
+            taken.add(assigned[hardware])
+        if self._remember(by_hardware, assigned) | self.ranks.is_changed:
+            self.on_change()
+        return assigned
+
+    def write_ranks(self) -> None:
+        """Have the file written if ranks have changed, where no name has to be assigned."""
+        if self.ranks.is_changed:
+            self.on_change()
+
     def _known_name(self, one: Wanted) -> str | None:
         if one.hardware in self._by_hardware:
             return self._by_hardware[one.hardware]
@@ -116,10 +177,15 @@ class Names(Struct):
         return None if known is None else known.name
 
     def _new_name(self, one: Wanted, taken: Mapping[str, str]) -> str:
-        choices = one.choices()[1 if one.preferred in self.twins else 0 :]
+        choices = self._choices(one)
+        if one.preferred in self.twins:
+            next(choices)
+        return next(name for name in choices if name not in taken)
+
+    def _choices(self, one: Wanted) -> Iterator[str]:
+        yield from one.choices()
         # Only USB devices that imitate each other's places get as far as a number.
-        numbered = (stable_id(f"{one.by_place}@{one.hardware}#{number}") for number in count(2))
-        return next(name for name in chain(choices, numbered) if name not in taken)
+        yield from (stable_id(f"{one.by_place}@{one.hardware}#{number}") for number in count(2))
 
     def _remember(self, by_hardware: Mapping[str, Wanted], assigned: Mapping[str, str]) -> bool:
         """Keep these names; return whether that changes what the register has."""
@@ -155,6 +221,7 @@ class NamesRegister:
         self._names: dict[str, Names] = {}
         self.twins: set[str] = set()
         """The serial numbers that several present devices had in this boot."""
+        self.ranks = Ranks()
         self.fault = ""
         """Why the file cannot be read or written; empty if it can."""
         self._read()
@@ -162,16 +229,16 @@ class NamesRegister:
     def of(self, resource_name: str) -> Names:
         """Return the names of one resource."""
         if resource_name not in self._names:
-            self._names[resource_name] = Names(today=self._today, on_change=self.write)
+            self._names[resource_name] = Names(today=self._today, on_change=self.write, ranks=self.ranks)
         return self._names[resource_name]
 
     def hardware_of(self, resource_name: str, name: str) -> Hardware | None:
         """Return the hardware that has a name in a resource, at its last place; None if that is not known."""
         names = self._names.get(resource_name, Names())
         keys = [key for key, known in names.known.items() if known.name == name]
-        if not keys:
-            return None
-        by_place, _, preferred = keys[-1].partition("\n")
+        by_place, _, preferred = keys[-1].partition("\n") if keys else ("", "", "")
+        if not keys or by_place.startswith(f"{preferred}@/"):
+            return None  # what has only a path may be any hardware
         return Hardware(by_place, "" if preferred == by_place else preferred, is_whole=True)
 
     def note_twins(self, serials: Iterable[str]) -> None:
@@ -193,6 +260,7 @@ class NamesRegister:
                 self._names[str(resource_name)] = self._names_of(entry)
             if content.get("boot") == self._boot:
                 self.twins = set(map(str, content.get("twins", ())))
+                self.ranks.known.update(_ranks_of(content.get("ranks", {})))
         except FileNotFoundError:
             return
         except (
@@ -225,7 +293,7 @@ class NamesRegister:
             for key, (name, day) in entry["names"].items()
             if int(day) >= oldest
         }
-        return Names(known, set(map(str, entry["twins"])), self._today, self.write)
+        return Names(known, set(map(str, entry["twins"])), self._today, self.write, self.ranks)
 
     def write(self) -> None:
         """Replace the file. It blocks until the disk has it; a failure is logged once."""
@@ -242,8 +310,10 @@ class NamesRegister:
             "version": _VERSION,
             "boot": self._boot,
             "twins": sorted(self.twins),
+            "ranks": self.ranks.known,
             "resources": resources,
         }
+        self.ranks.is_changed = False
         try:
             write_whole(self._path, json.dumps(content, separators=(",", ":")) + "\n")
         except OSError as error:
@@ -256,3 +326,10 @@ class NamesRegister:
             self.fault = f"cannot write {self._path}: {error.strerror or error}"
         else:
             self.fault = ""
+
+
+def _ranks_of(entry: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, int]]:
+    return {
+        str(group): {str(folder): int(rank) for folder, rank in ranks.items()}
+        for group, ranks in entry.items()
+    }

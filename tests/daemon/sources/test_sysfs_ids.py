@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.daemon.sources.identities import Part, Ranks, shape_of
+from devplug.daemon.sources.identities import shape_of
+from devplug.holds.names import Ranks
 from tests.daemon.hosts import needs_mknod
 from tests.daemon.machines import Machine, machine_with_usb
 from tests.daemon.sources.sysfs import find, names, paths, source
@@ -173,18 +174,23 @@ def test_a_kernel_name_has_one_number_that_counts(
 
 
 FOLDERS = st.dictionaries(
-    st.sampled_from([f"/sys/devices/x/sd{number}" for number in range(6)]),
-    st.sampled_from([Part("/sys/devices/x", "sd", ""), Part("/sys/devices/y", "sd", "")]),
+    st.sampled_from(["card x", "card y"]),
+    st.lists(st.sampled_from([f"/sys/devices/x/sd{number}" for number in range(6)]), unique=True),
+    min_size=2,
 )
 
 
 @given(st.lists(FOLDERS, max_size=8))
-def test_ranks_are_unique_and_never_flip_while_a_device_is_present(history: list[dict[str, Part]]) -> None:
+def test_ranks_are_unique_and_never_flip_while_a_device_is_present(
+    history: list[dict[str, list[str]]],
+) -> None:
     ranks = Ranks()
-    before: dict[str, tuple[Part, int]] = {}
-    for parts in history:
-        now = {path: (parts[path], rank) for path, rank in ranks.assign(parts).items()}
-        assert now.keys() == parts.keys()
-        assert len(set(now.values())) == len(now)
-        assert all(now[path] == known for path, known in before.items() if parts.get(path) == known[0])
-        before = now
+    before: dict[str, dict[str, int]] = {}
+    for groups in history:
+        for group, folders in groups.items():
+            now = ranks.assign({group: folders})
+            assert now.keys() == set(folders)
+            assert len(set(now.values())) == len(now)
+            kept = before.get(group, {})
+            assert all(now[folder] == kept[folder] for folder in folders if folder in kept)
+            before[group] = now

@@ -15,7 +15,7 @@ from devplug.devices import Health, stable_id
 from devplug.holds.hardware import MEMORY_MAJOR, number_key
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
+    from collections.abc import AsyncGenerator, Mapping, Sequence
 
     from devplug.attributes import Partition
     from devplug.daemon.config.templates import Template
@@ -76,6 +76,8 @@ class HostDevice(Struct, frozen=True):
     same place later, even if its numbers are the same. 0 if unknown."""
     identity: Hardware | None = None
     """The identity of its hardware over re-plugs, restarts and edits; None if the source knows none."""
+    parts: tuple[Key, ...] = ()
+    """The device numbers of its parts that other resources may list, such as the partitions of a disk."""
 
     @property
     def keys(self) -> tuple[Key, ...]:
@@ -83,12 +85,21 @@ class HostDevice(Struct, frozen=True):
 
         Nodes that belong to its driver are none of them, nor /dev/null and its like.
         """
-        numbers = [
-            number_key(node.number, is_block=node.is_block)
-            for node in self.nodes
-            if not node.is_shared and (node.is_block or node.number[0] != MEMORY_MAJOR)
-        ]
-        return (self.hardware, *numbers) if self.hardware else tuple(numbers)
+        keys = self.own_numbers
+        if self.parts:
+            keys = tuple(dict.fromkeys((*keys, *self.parts)))
+        return (self.hardware, *keys) if self.hardware else keys
+
+    @property
+    def own_numbers(self) -> tuple[Key, ...]:
+        """The device numbers of its own nodes, in the form of `keys`."""
+        return tuple(
+            [
+                number_key(node.number, is_block=node.is_block)
+                for node in self.nodes
+                if not node.is_shared and (node.is_block or node.number[0] != MEMORY_MAJOR)
+            ]
+        )
 
     @property
     def has_hardware(self) -> bool:
@@ -117,6 +128,12 @@ class Source(Protocol):
 
     def looks(self) -> AsyncGenerator[tuple[HostDevice, ...], None]:
         """Yield all devices that are present, sorted by name: at once, after each change, and every 30 s."""
+
+
+def without_parts(found: Sequence[HostDevice]) -> list[HostDevice]:
+    """Return the devices without those that are parts of others: a disk is listed, and not its partitions."""
+    parts = {key for one in found for key in one.parts}
+    return [one for one in found if not parts.intersection(one.own_numbers)] if parts else [*found]
 
 
 # ── IDs ───────────────────────────────────────────────────────────────────────────────────────────

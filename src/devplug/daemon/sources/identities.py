@@ -21,6 +21,9 @@ The first number of a kernel name only counts what came before. It is replaced b
 (`dev_port` of a network interface), or the `port_number` of a serial converter; else by the number of the USB
 interface; else by the rank among those with equal names on the same parent. A number that starts again on
 each USB interface has the interface before it, unless that is the first: `if02.video0`.
+
+The same rules say which hardware a device is (`Identity.hardware`), for every kind of source: a PCI function,
+a USB device, an NVMe controller and a disk are one with all their parts.
 """
 
 from __future__ import annotations
@@ -28,30 +31,34 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct, field
+from msgspec import Struct
+from msgspec.structs import replace
 
 from devplug.daemon.sources.device import wanted_name
-from devplug.daemon.sources.hardware import SysDevice, natural
+from devplug.daemon.sources.hardware import PCI_ADDRESS, SysDevice, devices_of_subsystem, natural
 from devplug.daemon.sources.usb import port_of
 from devplug.devices import stable_id
-from devplug.holds.hardware import Hardware
+from devplug.holds.hardware import Hardware, number_key
 from devplug.holds.names import Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from devplug.daemon.config.templates import Template
+    from devplug.holds.hardware import Key
 
 __all__ = [
     "Anchor",
     "Identity",
     "Part",
-    "Ranks",
     "anchor_of",
     "called_by",
+    "groups_beside",
+    "groups_of",
     "identity_of",
+    "inner_port",
+    "part_numbers",
     "part_of",
-    "parts_of",
     "shape_of",
     "wanted_by",
 ]
@@ -71,7 +78,14 @@ ports' own names do: ttyS1 has always been the second port of a PC."""
 _RENAMED: Final = {"net": "net", "infiniband": "rdma"}
 """Subsystems whose devices udev renames, each with the word of which a name is made instead."""
 
+_REPRESENTOR: Final = re.compile(r"(c\d+)?pf\d+(vf|sf)\d+")
+"""Port names of a switch's inner sides (kernel, Documentation/networking/representors.rst)."""
+
 _NUMBER: Final = re.compile(r"((?:i2c|i3c|v4l)?\D*?)(\d+)(.*)", re.DOTALL)
+_OF_ITS_OWN: Final = re.compile(rf"{PCI_ADDRESS.pattern}|usb\d+|\d+-[\d.]+")
+"""The folders of PCI functions, USB buses and USB devices."""
+
+_GENERIC_DISKS: Final = frozenset({"scsi_generic", "bsg", "nvme-generic"})
 _LETTERED_DISK: Final = re.compile(r"(sd|vd|xvd|hd|dasd)[a-z]+")
 _UNIQUE_ENOUGH: Final = re.compile(r"(?!nvme\.)\S.*", re.DOTALL)
 """A `wwid` that the device itself brings: the kernel makes one that begins with `nvme.` of hex digits of the
@@ -85,11 +99,18 @@ class Identity(Struct, frozen=True):
     """The name by what it says of itself; another device may have the same."""
     by_place: str
     """The name by its place, which no other device of the machine has."""
+    is_whole: bool = False
+    """Whether it has all its parts: what has one of them has hardware of this device."""
+    of_hardware: Hardware | None = None
+    """Its hardware, where that does not follow from the names."""
 
     @property
     def hardware(self) -> Hardware:
         """The hardware that has this identity."""
-        return Hardware(self.by_place, self.preferred if self.preferred != self.by_place else "")
+        if self.of_hardware is not None:
+            return self.of_hardware
+        serial = self.preferred if self.preferred != self.by_place else ""
+        return Hardware(self.by_place, serial, self.is_whole)
 
     def extended(self, text: str) -> Identity:
         """Return the identity of a part of the device."""
@@ -125,28 +146,6 @@ class Part(Struct, frozen=True):
         if self.interface is None:
             return f"{self.prefix}{rank}{self.suffix}" if self.suffix is not None or rank else self.prefix
         return f"{self.prefix}{self.interface}{self.suffix or ''}" + (f".{rank}" if rank else "")
-
-
-class Ranks(Struct):
-    """The ranks of one source's devices; lives as long as the source.
-
-    A present device keeps its rank, whatever comes beside it.
-    """
-
-    _known: Mapping[str, tuple[Part, int]] = field(default_factory=dict)
-
-    def assign(self, parts: Mapping[str, Part]) -> dict[str, int]:
-        """Return the rank of each present device, by its folder: the lowest free one, in natural order."""
-        kept = {path: known for path, known in self._known.items() if parts.get(path) == known[0]}
-        taken = set(kept.values())
-        for path in sorted(parts.keys() - kept.keys(), key=natural):
-            rank = 0
-            while (parts[path], rank) in taken:
-                rank += 1
-            kept[path] = (parts[path], rank)
-            taken.add(kept[path])
-        self._known = kept
-        return {path: rank for path, (_, rank) in kept.items()}
 
 
 def shape_of(name: str, subsystem: str = "") -> tuple[str, str | None]:
@@ -214,29 +213,102 @@ def part_of(device: SysDevice) -> Part | None:
     return Part(anchor.device.path, prefix, suffix, _number_of(device), anchor.interface)
 
 
-def parts_of(devices: Iterable[SysDevice]) -> dict[str, Part]:
-    """Return the parts of those of a subsystem's devices that have one, by their folders."""
-    parts = {device.path: part_of(device) for device in devices if device.attribute("partition") is None}
-    return {path: part for path, part in parts.items() if part is not None}
+def groups_of(devices: Iterable[SysDevice]) -> dict[str, list[str]]:
+    """Return the groups of equal devices that need a rank, each with the folders of its devices.
+
+    `devices` are all devices of the subsystem.
+    """
+    groups: dict[str, list[str]] = {}
+    for device in sorted(devices, key=lambda one: natural(one.path)):
+        part = None if device.attribute("partition") else part_of(device)
+        if part is not None and part.number is None:
+            groups.setdefault(_group(device, part), []).append(device.path)
+    return groups
+
+
+def groups_beside(device: SysDevice) -> dict[str, list[str]]:
+    """Return the group of one device in the form of `groups_of`; empty if the device needs no rank."""
+    device = _disk_of(device)
+    part = part_of(device)
+    if part is None or part.number is not None:
+        return {}
+    beside = [
+        one
+        for one in devices_of_subsystem(device.host, device.subsystem)
+        if one.path.startswith(f"{part.anchor}/") and one.path != device.path
+    ]
+    group = _group(device, part)
+    return {group: groups_of([device, *beside])[group]}
+
+
+def _group(device: SysDevice, part: Part) -> str:
+    return "\n".join(map(str, (device.subsystem, part.anchor, part.prefix, part.suffix, part.interface)))
+
+
+def _disk_of(device: SysDevice) -> SysDevice:
+    """Return the disk of a partition; any other device is its own."""
+    if device.subsystem == "block" and device.attribute("partition"):
+        return SysDevice(device.host, device.path.rpartition("/")[0])
+    return device
 
 
 def identity_of(device: SysDevice, ranks: Mapping[str, int]) -> Identity:
-    """Return the identity of a device; `ranks` are those of all devices of its subsystem that have a part."""
+    """Return the identity of a device.
+
+    `ranks` are those that its subsystem's devices have, by folder; a device that has none yet counts those
+    beside it.
+    """
     subsystem = device.subsystem
     if subsystem in TPMS:
-        name = f"{subsystem}{ranks.get(device.path, 0)}"
+        name = f"{subsystem}{_rank(device, ranks)}"
         return Identity(name, name)
-    if subsystem == "block" and (number := device.attribute("partition")):
-        disk = SysDevice(device.host, device.path.rpartition("/")[0])
-        return identity_of(disk, ranks).extended(f"-part{number}")
+    if (disk := _disk_of(device)) is not device:
+        number = device.attribute("partition")
+        whole = identity_of(disk, ranks)
+        return replace(whole.extended(f"-part{number}"), of_hardware=_part(whole.hardware, f".part{number}"))
     if (own := _own_identity(device, subsystem)) is not None:
         return own
     place = _by_place(device, ranks)
-    if subsystem == "block" and (disk_id := _disk_id(device)):
-        return Identity(disk_id, place.by_place)
+    if subsystem == "block":
+        return Identity(_disk_id(device) or place.preferred, place.by_place, is_whole=True)
+    if (block := _block_beside(device, subsystem)) is not None:
+        return replace(place, of_hardware=identity_of(block, {}).hardware)
     if subsystem == "hidraw" and (anchor := anchor_of(device)) and anchor.device.subsystem == "hid":
         return Identity(anchor.identity.preferred, place.by_place)
+    if (port := inner_port(device, subsystem)) and (anchor := anchor_of(device)):
+        return replace(place, of_hardware=anchor.identity.extended(f".{port}").hardware)
     return place
+
+
+def _part(whole: Hardware, name: str) -> Hardware:
+    return Hardware(whole.place + name, whole.serial and whole.serial + name)
+
+
+def _block_beside(device: SysDevice, subsystem: str) -> SysDevice | None:
+    """Return the disk that a generic node opens, as sda for sg0; None for any other node."""
+    if subsystem not in _GENERIC_DISKS:
+        return None
+    blocks = next(
+        ([child for child in parent.children() if child.subsystem == "block"] for parent in device.parents()),
+        [],
+    )
+    wanted = device.name.replace("ng", "nvme", 1) if subsystem == "nvme-generic" else None
+    return next((block for block in blocks if wanted in {None, block.name}), None)
+
+
+def inner_port(interface: SysDevice, subsystem: str = "net") -> str:
+    """Return the port name of a representor, or `sf` and the number of a subfunction; else an empty text.
+
+    Such a network interface is below the PCI function, but it is not a port of the function.
+    """
+    device = interface.linked("device") if subsystem == "net" else None
+    if device is None:
+        return ""
+    port = interface.attribute("phys_port_name") or ""
+    if _REPRESENTOR.fullmatch(port):
+        return port
+    subfunction = device.attribute("sfnum")
+    return f"sf{subfunction}" if subfunction else ""
 
 
 def _by_place(device: SysDevice, ranks: Mapping[str, int]) -> Identity:
@@ -244,13 +316,42 @@ def _by_place(device: SysDevice, ranks: Mapping[str, int]) -> Identity:
     anchor = anchor_of(device)
     if part is None or anchor is None:
         return Identity(device.name, device.name)
-    return anchor.identity.extended(f".{part.text(ranks.get(device.path, 0))}")
+    rank = 0 if part.number is not None else _rank(device, ranks)
+    return anchor.identity.extended(f".{part.text(rank)}")
+
+
+def part_numbers(device: SysDevice) -> tuple[Key, ...]:
+    """Return the device numbers of all parts of a device, without its own; empty for a part.
+
+    A USB device behind a hub, and a PCI function behind a bridge, are devices of their own.
+    """
+    subsystem, beside = device.subsystem, []
+    if (disk := _block_beside(device, subsystem)) is not None:
+        device = disk
+    elif subsystem == "block" and not device.attribute("partition"):
+        near = next((parent for parent in device.parents() if parent.subsystem), device)
+        generic = (one for one in near.children() if one.subsystem in _GENERIC_DISKS)
+        beside = [
+            node for one in generic if (node := one.node()) and _block_beside(one, one.subsystem) == device
+        ]
+    elif subsystem not in {"pci", "nvme"} and not _is_usb_device(device):
+        return ()
+    below = device.nodes_below(lambda name: bool(_OF_ITS_OWN.fullmatch(name)))
+    return tuple([number_key(node.number, is_block=node.is_block) for node in (*beside, *below)])
+
+
+def _rank(device: SysDevice, ranks: Mapping[str, int]) -> int:
+    if device.path in ranks:
+        return ranks[device.path]
+    return next((folders.index(device.path) for folders in groups_beside(device).values()), 0)
 
 
 def _own_identity(device: SysDevice, subsystem: str) -> Identity | None:
     """Return the name of a parent device, or None if it cannot be distinguished from all others."""
     match subsystem:
-        case "pci" | "mdev":
+        case "pci":
+            return Identity(device.name, device.name, is_whole=True)
+        case "mdev":
             return Identity(device.name, device.name)
         case "usb":
             return _usb_device(device)
@@ -267,7 +368,8 @@ def _own_identity(device: SysDevice, subsystem: str) -> Identity | None:
     if not preferred:
         return None
     anchor = anchor_of(device)
-    return Identity(preferred, f"{anchor.identity.by_place}.{device.name}" if anchor else device.name)
+    by_place = f"{anchor.identity.by_place}.{device.name}" if anchor else device.name
+    return Identity(preferred, by_place, is_whole=subsystem == "nvme")
 
 
 def _disk_id(disk: SysDevice) -> str | None:
@@ -303,4 +405,4 @@ def _usb_device(device: SysDevice) -> Identity | None:
     make = ":".join((device.attribute(name) or "").lower() for name in ("idVendor", "idProduct"))
     by_place = f"{make}@{port_of(device)[0]}"
     serial = device.attribute("serial")
-    return Identity(f"{make}:{serial}" if serial else by_place, by_place)
+    return Identity(f"{make}:{serial}" if serial else by_place, by_place, is_whole=True)

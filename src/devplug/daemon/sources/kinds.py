@@ -37,7 +37,7 @@ def source_of(resource: Resource, host: Host, names: Names | None = None) -> Sou
         case "path":
             from devplug.daemon.sources.path import PathSource
 
-            return PathSource(resource.name, discover.path, *rest)
+            return PathSource(resource.name, discover.path, *named)
         case "bundle":
             from devplug.daemon.sources.bundle import BundleSource
 

@@ -15,7 +15,6 @@ hardware.
 
 from __future__ import annotations
 
-import re
 from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -26,9 +25,9 @@ from msgspec.structs import replace
 from devplug.daemon.sources.device import HostDevice
 from devplug.daemon.sources.device_nodes import StableLinks, class_nodes_below, nodes_with_links, with_rdma_cm
 from devplug.daemon.sources.follower import follow
-from devplug.daemon.sources.hardware import devices_of_subsystem
+from devplug.daemon.sources.hardware import SysDevice, devices_of_subsystem
 from devplug.daemon.sources.host import Host, timed
-from devplug.daemon.sources.identities import Identity, anchor_of, wanted_by
+from devplug.daemon.sources.identities import Identity, anchor_of, identity_of, inner_port, wanted_by
 from devplug.daemon.sources.vfio import group_fault, group_nodes, is_for_user_space, members, shared_nodes
 from devplug.devices import Health
 from devplug.holds.names import Names
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from devplug.daemon.config.selectors import NetSelector
     from devplug.daemon.config.templates import Template
     from devplug.daemon.sources.device import HostDeviceNode
-    from devplug.daemon.sources.hardware import SysDevice
+    from devplug.holds.hardware import Hardware
 
 __all__ = ["NetSource"]
 
@@ -67,9 +66,6 @@ _NO_LINKS: Final = StableLinks({}, {})
 _OF_INTERFACE: Final = ("address", "ifindex", "dev_port", "phys_port_name", "phys_switch_id")
 _OF_FUNCTION: Final = ("vendor", "device", "subsystem_vendor", "subsystem_device", "class")
 """What `{attr.NAME}` may say, besides `driver` and `pf`, the address of the physical function."""
-
-_REPRESENTOR: Final = re.compile(r"(c\d+)?pf\d+(vf|sf)\d+")
-"""Port names of a switch's inner sides (kernel, Documentation/networking/representors.rst)."""
 
 
 class _Nic(Struct, frozen=True):
@@ -227,8 +223,17 @@ class NetSource(Struct):
             hardware,
             health,
             plugged=plugged,
-            identity=nic.identity().hardware,
+            identity=self._identity(nic, hardware),
         )
+
+    def _identity(self, nic: _Nic, hardware: str) -> Hardware:
+        """Return the hardware: a port of the function, or all of it where its interface is not in sight."""
+        if nic.interface is None:
+            return identity_of(SysDevice(self.host, hardware), {}).hardware
+        port = identity_of(nic.interface, {}).hardware
+        if nic.suffix or nic.device is None or hardware != nic.interface.path:
+            return port
+        return replace(port, place=f"{port.place}.{nic.name}")
 
     def _nodes_below(self, nic: _Nic) -> tuple[HostDeviceNode, ...]:
         if nic.representor:
@@ -242,15 +247,10 @@ class NetSource(Struct):
 
 
 def _nic(interface: SysDevice, device: SysDevice | None, function: SysDevice | None) -> _Nic:
-    port = interface.attribute("phys_port_name") or ""
+    port = inner_port(interface)
     number = interface.number("dev_port")
-    representor = port if device and _REPRESENTOR.fullmatch(port) else ""
-    if representor:
-        suffix = f".{representor}"
-    elif device and (subfunction := device.attribute("sfnum")):
-        suffix = f".sf{subfunction}"
-    else:
-        suffix = f".{number}" if device and number else ""
+    representor = "" if port.startswith("sf") else port
+    suffix = f".{port}" if port else f".{number}" if device and number else ""
     return _Nic(interface, device, function, interface.name, representor, suffix)
 
 

@@ -320,7 +320,7 @@ class NvidiaSource(Struct):
                     ),
                     MappingProxyType({"memory": part.memory_bytes} if part.memory_bytes else {}),
                     partition_of(part.gpu, part.instance),
-                    identity=Hardware(uuid),
+                    identity=_identity(part),
                 )
             )
         return tuple(sorted(found, key=lambda one: one.name))
@@ -361,6 +361,14 @@ class NvidiaSource(Struct):
         function = device_at(self.host, f"/sys/bus/pci/devices/{part.gpu.pci_address}")
         folder = function.path if function is not None else f"/nvidia/{part.gpu.uuid}"
         return folder if part.instance is None else f"{folder}/mig/{part.instance.uuid}"
+
+
+def _identity(part: _Part) -> Hardware:
+    """Return the hardware: a GPU is its PCI function, with all its parts; an instance is one of these."""
+    place = part.gpu.pci_address or part.gpu.uuid
+    if part.instance is None:
+        return Hardware(place, part.uuid, is_whole=True)
+    return Hardware(f"{place}.{part.uuid}", part.uuid)
 
 
 def _covers(selector: NvidiaSelector, part: _Part) -> bool:

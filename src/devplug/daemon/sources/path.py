@@ -9,18 +9,20 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from devplug.daemon.config.globs import covers, covers_whole_root, has_wildcard
 from devplug.daemon.config.host_paths import DISK_NODES
 from devplug.daemon.config.loader import DEVICE_ROOTS
 from devplug.daemon.config.templates import Missing, render_one
-from devplug.daemon.sources.device import HostDevice
+from devplug.daemon.sources.device import HostDevice, without_parts
 from devplug.daemon.sources.hardware import device_of_node, numa_node_of
 from devplug.daemon.sources.host import Host, NotADeviceNodeError, log_once, timed, unusable_in_containers
-from devplug.daemon.sources.identities import identity_of
+from devplug.daemon.sources.identities import groups_beside, identity_of, part_numbers
 from devplug.devices import stable_id
 from devplug.errors import quoted
 from devplug.holds.hardware import MEMORY_MAJOR
+from devplug.holds.names import Names, Wanted
 from devplug.plugin.discovery import watch_paths
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from devplug.daemon.config.selectors import PathSelector
     from devplug.daemon.config.templates import Template
     from devplug.daemon.sources.device import HostDeviceNode
-    from devplug.holds.hardware import Hardware
+    from devplug.holds.hardware import Hardware, Key
 
 __all__ = ["PathSource"]
 
@@ -46,9 +48,8 @@ class PathSource(Struct):
     allow: Collection[str] = ()
     host: Host = field(default_factory=Host)
     resync_seconds: float = 30
+    known_names: Names = field(default_factory=Names)
     _logged_paths: set[str] = field(default_factory=set)
-    _owners: dict[str, str] = field(default_factory=dict)
-    """The path of each device ID: the first one that had the ID, also while nothing is there."""
     _identities: dict[str, tuple[int, Hardware]] = field(default_factory=dict)
     """By folder below /sys/devices, with the inode of the folder: each is read once."""
 
@@ -63,6 +64,7 @@ class PathSource(Struct):
         """Return the devices that are there now, sorted by name."""
         seen: set[str] = set()
         found: dict[str, HostDevice] = {}
+        """By path."""
         for selector in self.selectors:
             for path in self._matches(selector):
                 node = self._node(path)
@@ -80,13 +82,44 @@ class PathSource(Struct):
                     self._log_once(path, reason, _UNUSABLE)
                 numa_node = numa_node_of(self.host, node)
                 facts = _facts(node, numa_node)
-                name = self._name(selector.glob, node, facts)
-                if self._owners.setdefault(name, path) != path:
-                    name = stable_id(f"{name}@{path}")
-                found[name] = HostDevice(
-                    name, (node,), numa_node, MappingProxyType(facts), identity=self._identity(node)
+                hardware = self._identity(node)
+                found[path] = HostDevice(
+                    self._name(selector.glob, node, facts),
+                    (node,),
+                    numa_node,
+                    MappingProxyType(facts),
+                    identity=hardware,
+                    parts=self._parts(node) if hardware and hardware.is_whole else (),
                 )
-        return tuple(found[name] for name in sorted(found))
+        return tuple(sorted(without_parts(self._named(found)), key=lambda one: one.name))
+
+    def _named(self, found: Mapping[str, HostDevice]) -> list[HostDevice]:
+        """Return the devices under their IDs.
+
+        The first path that had an ID keeps it, also while nothing is there. The register has the paths only
+        where different ones can make the same ID.
+        """
+        names = {one.name for one in found.values()}
+        if len(self.selectors) == 1 and self.id_template is None and len(names) == len(found):
+            self.known_names.write_ranks()
+            return [*found.values()]
+        wanted = [Wanted(path, one.name, f"{one.name}@{path}") for path, one in found.items()]
+        keys = {one.key for one in wanted}
+        reserved = {
+            known.name
+            for key, known in self.known_names.known.items()
+            if key not in keys and self._is_meant(key.partition("\n")[0].partition("@/")[2])
+        }
+        assigned = self.known_names.assign_in_order(wanted, reserved)
+        return [replace(one, name=assigned[path]) for path, one in found.items()]
+
+    def _is_meant(self, path: str) -> bool:
+        """Whether a selector matches a path, which is here without its first slash."""
+        return any(
+            covers(selector.glob, f"/{path}")
+            and not any(covers(pattern, f"/{path}") for pattern in selector.exclude)
+            for selector in self.selectors
+        )
 
     def _matches(self, selector: PathSelector) -> list[str]:
         """Return the paths of the host that the selector matches, sorted, without those that it excludes."""
@@ -112,8 +145,14 @@ class PathSource(Struct):
         plugged = self.host.plugged(device.path)
         known = self._identities.get(device.path)
         if known is None or known[0] != plugged:
-            known = self._identities[device.path] = plugged, identity_of(device, {}).hardware
+            ranks = self.known_names.ranks.assign(groups_beside(device))
+            known = self._identities[device.path] = plugged, identity_of(device, ranks).hardware
         return known[1]
+
+    def _parts(self, node: HostDeviceNode) -> tuple[Key, ...]:
+        """Return the device numbers of all parts of a node's device, such as the partitions of a disk."""
+        device = device_of_node(self.host, node)
+        return () if device is None else part_numbers(device)
 
     def _is_forbidden_disk(self, path: str, real_path: str, selector: PathSelector) -> bool:
         """Whether `path` leads to a whole disk that nothing allows, whatever the path is called (by-id)."""

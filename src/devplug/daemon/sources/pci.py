@@ -24,6 +24,7 @@ from devplug.daemon.sources.device_nodes import (
 from devplug.daemon.sources.follower import follow
 from devplug.daemon.sources.hardware import PCI_ADDRESS, devices_of_subsystem
 from devplug.daemon.sources.host import Host, timed
+from devplug.daemon.sources.identities import part_numbers
 from devplug.daemon.sources.vfio import group_fault, group_nodes, is_for_user_space, members, shared_nodes
 from devplug.devices import Health
 from devplug.holds.hardware import Hardware
@@ -161,7 +162,7 @@ class PciSource(Struct):
         if nodes:
             facts |= {"file": nodes[0].file_name, "hostPath": nodes[0].host_path}
         health, plugged = Health.from_fault(fault), self.host.plugged(hardware)
-        identity = Hardware(f"{hardware.rpartition('/')[2]} {facts.get('model', '')}")
+        parts = [number for function in unit for number in part_numbers(function)]
         return HostDevice(
             "",
             nodes,
@@ -170,7 +171,8 @@ class PciSource(Struct):
             hardware,
             health,
             plugged=plugged,
-            identity=identity,
+            identity=Hardware(hardware.rpartition("/")[2], is_whole=True),
+            parts=tuple(parts),
         )
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
 
-from devplug.daemon.sources.device import HostDevice
+from devplug.daemon.sources.device import HostDevice, without_parts
 from devplug.daemon.sources.device_nodes import (
     DISKS,
     LINK_GLOBS,
@@ -28,7 +28,7 @@ from devplug.daemon.sources.device_nodes import (
 from devplug.daemon.sources.follower import follow
 from devplug.daemon.sources.hardware import SysDevice, devices_of_subsystem
 from devplug.daemon.sources.host import MEMORY_NUMBERS, Host, log_once, timed
-from devplug.daemon.sources.identities import Ranks, called_by, identity_of, parts_of, wanted_by
+from devplug.daemon.sources.identities import called_by, groups_of, identity_of, part_numbers, wanted_by
 from devplug.errors import quoted
 from devplug.holds.names import Names
 
@@ -79,8 +79,6 @@ class SysfsSource(Struct):
     host: Host = field(default_factory=Host)
     resync_seconds: float = 30.0
     known_names: Names = field(default_factory=Names)
-    _ranks: dict[str, Ranks] = field(default_factory=dict)
-    """By subsystem."""
     _has_nodes: set[str] = field(default_factory=lambda: set(_NODES_BELOW))
     """Subsystems of which some device has a node, and folders of devices that have had nodes."""
     _ambiguous: set[str] = field(default_factory=set)
@@ -102,7 +100,7 @@ class SysfsSource(Struct):
         kinds: dict[str, str] = {}
         for subsystem in dict.fromkeys(selector.subsystem for selector in self.selectors):
             devices = devices_of_subsystem(self.host, subsystem)
-            ranks = self._ranks.setdefault(subsystem, Ranks()).assign(parts_of(devices))
+            ranks = self.known_names.ranks.assign(groups_of(devices))
             if subsystem not in self._has_nodes and any(device.node() for device in devices):
                 self._has_nodes.add(subsystem)
             for device in devices:
@@ -172,10 +170,11 @@ class SysfsSource(Struct):
                 match.device.path,
                 plugged=self.host.plugged(match.device.path),
                 identity=identities[match.device.path].hardware,
+                parts=part_numbers(match.device),
             )
             for match in matches
         ]
-        return tuple(sorted(found, key=lambda one: one.name))
+        return tuple(sorted(without_parts(found), key=lambda one: one.name))
 
     def _facts(self, match: _Match, reader: _Reader) -> dict[str, str | int]:
         device = match.device
