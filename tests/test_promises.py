@@ -72,6 +72,7 @@ JUDGED = TESTS / "conformance"
 PLUGINS = {
     JUDGED / "right.py",
     JUDGED / "dra" / "right_driver.py",
+    JUDGED / "dra" / "unusual_drivers.py",
     *JUDGED.glob("mutants/*.py"),
     *JUDGED.glob("dra/mutants/*.py"),
 }

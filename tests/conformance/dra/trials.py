@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Final
 
 from devplug.conformance.dra.checks import all_driver_checks
@@ -104,7 +105,16 @@ async def trial(name: str, checks: Sequence[Check], api_version: str = "v1") -> 
     """Return the verdicts on `right` or a mutant, which speaks this version of resource.k8s.io."""
     kind = mutants().get(name, RightDriver)
     times: dict[str, Any] = {**mutants()[name].times} if name in mutants() else {}
+    return await trial_of(kind, checks, api_version, times)
 
+
+async def trial_of(
+    kind: type[RightDriver],
+    checks: Sequence[Check],
+    api_version: str = "v1",
+    times: Mapping[str, Any] = MappingProxyType({}),
+) -> Sequence[Verdict]:
+    """Return the verdicts on a driver of this class; `times` differ from `TIMES`."""
     async with asyncio.TaskGroup() as tasks:
 
         async def launch(place: DriverPlace) -> InProcess:

@@ -17,6 +17,8 @@ from devplug.linux.processes import can_mount, filled, node_folders, with_folder
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
+    from devplug.k8s.objects import Object
+
 __all__ = [
     "CdiFolder",
     "DriverPlace",
@@ -160,6 +162,10 @@ class CdiFolder:
     def defined(self) -> list[str]:
         """Return the fully qualified names that a runtime finds here."""
         return defined_names(read_by_runtimes(self.files()).values())
+
+    def defining(self) -> dict[str, Object]:
+        """Return the objects in the files that define devices, by the name of the file."""
+        return {name: one for name, one in read_by_runtimes(self.files()).items() if defined_names([one])}
 
 
 @asynccontextmanager

@@ -17,10 +17,10 @@ __all__ = [
     "count_faults",
     "devices_of",
     "duplicate_faults",
+    "has_devices_of",
     "is_of_node",
     "moved_taints",
     "owner_faults",
-    "same_content",
     "slices_of",
     "taint_times",
 ]
@@ -145,18 +145,21 @@ def moved_taints(
     ]
 
 
-def same_content(one: Sequence[Object], other: Sequence[Object]) -> bool:
-    """Whether the slices of two moments say the same of devices; their names and generations may differ."""
-    return _content(one) == _content(other)
+def has_devices_of(slices: Sequence[Object], before: Sequence[Object]) -> bool:
+    """Whether slices say of devices what they said before; their names and generations may differ.
+
+    There may be more now: a driver with several pools may not have written all of them before.
+    """
+    return _content(before) <= _content(slices)
 
 
-def _content(slices: Iterable[Object]) -> list[tuple[str, str, str]]:
-    return sorted(
+def _content(slices: Iterable[Object]) -> set[tuple[str, str, str]]:
+    return {
         (pool, text(device, "name"), repr(_untimed(fields(device))))
         for pool, some in _pools(slices).items()
         for one in some
         for device in entries(one, "spec", "devices")
-    )
+    }
 
 
 def _untimed(device: Object) -> list[tuple[str, object]]:

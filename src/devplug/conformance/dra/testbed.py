@@ -27,7 +27,7 @@ from devplug.wire.dra import PREPARE, UNPREPARE, ClaimName
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
-    from devplug.conformance.dra.cluster_api import ClusterApi, OpenClusterApi
+    from devplug.conformance.dra.cluster_api import AnsweredRequest, ClusterApi, OpenClusterApi
     from devplug.conformance.dra.driver_program import DriverSubject, Launch, Running
     from devplug.conformance.dra.scripted_kubelet import Registration
     from devplug.conformance.dra.slice_rules import Device
@@ -38,6 +38,9 @@ __all__ = ["NODE", "DriverBed", "DriverRun"]
 
 NODE: Final = "verify-node"
 _NAMESPACE: Final = "default"
+_WRITES: Final = ("POST", "PUT", "PATCH", "DELETE")
+_RESTS: Final = 10
+"""How many moments of rest are waited for until a driver is taken for one that always writes."""
 
 
 @dataclass(eq=False, slots=True)
@@ -151,7 +154,7 @@ class DriverBed:
         return self.kubelet.live()[-1]
 
     async def wait_ready(self, seconds: float) -> None:
-        """Wait until the driver is registered and has published devices. Raises `StartError`."""
+        """Wait until the driver is registered and has published its devices. Raises `StartError`."""
         begun = time.monotonic()
         await self.kubelet.until(
             lambda: bool(self.kubelet.live() and self.devices()) or not self.is_alive(),
@@ -162,6 +165,17 @@ class DriverBed:
             raise StartError(f"no registration within {waited}{self.fate()}")
         if not self.devices():
             raise StartError(f"no devices were published within {waited}{self.fate()}")
+        await self.wait_published()
+
+    async def wait_published(self) -> None:
+        """Wait until the driver has written no slice for a moment; nothing says how many pools it has."""
+        rest = self.times.settle_seconds
+        deadline = time.monotonic() + _RESTS * rest
+        while (now := time.monotonic()) < deadline:
+            before = len(self.slice_writes(now - rest))
+            if not before:
+                return
+            await self.kubelet.until(lambda: len(self.slice_writes(now - rest)) > before, rest)  # noqa: B023
 
     async def is_settled(self) -> bool:
         """End what is left of the last check; returns whether the driver serves and publishes as before."""
@@ -172,15 +186,21 @@ class DriverBed:
             except (FailedError, SkippedError):
                 return False
         settled = self.times.settle_seconds
-        return await self.kubelet.until(lambda: bool(self.kubelet.live() and self.devices()), settled) and (
-            self.is_alive()
-        )
+        if not await self.kubelet.until(lambda: bool(self.kubelet.live() and self.devices()), settled):
+            return False
+        await self.wait_published()
+        return self.is_alive()
 
     # ── slices and devices ──
 
     def slices(self) -> Sequence[Object]:
         """Return the driver's slices of the cluster."""
         return slices_of(self.api.slices(), self.driver)
+
+    def slice_writes(self, moment: float) -> Sequence[AnsweredRequest]:
+        """Return the writes of slices from `moment` on."""
+        writes = (one for one in self.api.requests if one.method in _WRITES and "/resourceslices" in one.path)
+        return [one for one in writes if one.at >= moment]
 
     def devices(self) -> Sequence[Device]:
         """Return the published devices; none before a driver was found."""

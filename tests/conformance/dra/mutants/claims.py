@@ -56,9 +56,7 @@ class ForgetsShareIds(Mutant):
         return super().device(uid, {**result, "shareID": None})
 
 
-@fails(
-    "DRA44", also=("DRA14", "DRA52", "DRA55", "DRA56", "DRA57", "DRA64", "DRA68", "DRA70", "DRA72", "DRA81")
-)
+@fails("DRA44", also=("DRA14", "DRA52", "DRA55", "DRA56", "DRA57", "DRA68", "DRA70", "DRA72", "DRA81"))
 class RefusesTheSecondPrepare(Mutant):
     """Takes a claim that it knows for a fault of the kubelet."""
 
@@ -199,10 +197,28 @@ class WritesAnInvalidFile(Mutant):
 
 @fails("DRA64")
 class WritesInPlace(Mutant):
-    """Writes CDI files under the names that runtimes read."""
+    """Writes one file for all claims under the name that runtimes read."""
 
-    def write(self, path: Path, content: object) -> None:
-        path.write_text(json.dumps(content))
+    def cdi_file(self, uid: str) -> Path:
+        return self.place.cdi / f"k8s.{self.name}.json"
+
+    def keep(self, uid: str, results: list[dict[str, Any]]) -> None:
+        self.prepared[uid] = results
+        self.save()
+        self.write_all()
+
+    def forget(self, uid: str) -> None:
+        if self.prepared.pop(uid, None) is not None:
+            self.save()
+            self.write_all()
+
+    def write_all(self) -> None:
+        specs = [self.spec_of(uid, results) for uid, results in self.prepared.items()]
+        devices = [device for spec in specs for device in spec["devices"]]
+        if devices:
+            self.cdi_file("").write_text(json.dumps({**specs[0], "devices": devices}))
+        else:
+            self.cdi_file("").unlink(missing_ok=True)
 
 
 @fails("DRA65", also=("DRA37", "DRA73"))

@@ -93,11 +93,16 @@ async def reports_published_devices(bed: DriverBed) -> str:
     """Have a claim prepared, and compare the first reports with the slices."""
     async with _stream(bed) as stream:
         await _first(bed, stream)
-        published = {(one.pool, one.name) for one in bed.devices()}
         reports = [one for some in bed.registration.reports for one in some]
+
+    def unpublished() -> Sequence[DeviceHealthReport]:
+        published = {(one.pool, one.name) for one in bed.devices()}
+        return [one for one in reports if (one.pool_name, one.device_name) not in published]
+
+    await bed.kubelet.until(lambda: not unpublished(), bed.times.republish_limit_seconds)
+    for one in unpublished():
+        raise FailedError(f"device {one.device_name} of pool {one.pool_name} is in no slice")
     for one in reports:
-        if (one.pool_name, one.device_name) not in published:
-            raise FailedError(f"device {one.device_name} of pool {one.pool_name} is in no slice")
         if one.health not in _WORDS:
             raise FailedError(f"the health of {one.device_name} is {one.health}, which the API does not have")
     return f"{len(reports)} reports"
@@ -157,6 +162,8 @@ async def repeats_reports(bed: DriverBed) -> str:
     """Have a claim prepared, and wait for a second report of its device as long as the first one counts."""
     async with _stream(bed) as stream:
         (report, *_) = stream.of_device(await _first(bed, stream))
+        if report.health not in {HealthWord.HEALTHY, HealthWord.UNHEALTHY}:
+            return "the health is Unknown, with and without further reports"
         seconds = float(report.timeout_seconds) if report.timeout_seconds > 0 else bed.times.health_seconds
         if await stream.message(seconds) is None:
             raise FailedError(f"device {report.device_name} was reported once, and that counts {seconds:g} s")

@@ -129,15 +129,15 @@ async def has_a_valid_name(bed: DriverBed) -> str:
 @check(
     "DRA05",
     MUST,
-    "The endpoint is the absolute path of a socket, and short enough for one.",
+    "The endpoint is the absolute path of a socket, and short enough for one; or it is empty.",
     why="the kubelet registers any endpoint, and every prepare fails later",
     change="send the absolute path of the service socket as the kubelet sees it, of at most 107 bytes",
     source="pkg/kubelet/cm/dra/plugin/dra_plugin_manager.go (nothing is checked); unix(7)",
     lane=ARRIVAL,
 )
 async def has_an_absolute_endpoint(bed: DriverBed) -> str:
-    """Look at the endpoint in the first GetInfo."""
-    endpoint = _info(bed).endpoint
+    """Look at the endpoint in the first GetInfo; an empty one means the registration socket."""
+    endpoint = _info(bed).endpoint or str(_first(bed).path)
     if not endpoint.startswith("/"):
         raise FailedError(f"the endpoint is {quoted(endpoint)}")
     if (length := len(os.fsencode(endpoint))) > SOCKET_PATH_LIMIT_BYTES:
@@ -192,7 +192,7 @@ async def announces_the_newest_first(bed: DriverBed) -> None:
 async def serves_before_it_registers(bed: DriverBed) -> None:
     """Dial the endpoint after the first answer of GetInfo, again and again for a second."""
     first = _first(bed)
-    if not _info(bed).endpoint.startswith("/"):
+    if not _first(bed).endpoint.is_absolute():
         raise SkippedError("the endpoint is no path (DRA05)")
     if first.info and (first.info.type != DRIVER_TYPE or not first.version):
         raise SkippedError("the registration is refused (DRA03, DRA06)")
@@ -213,7 +213,7 @@ async def serves_what_it_announces(bed: DriverBed) -> str:
     """Call NodePrepareResources and NodeUnprepareResources of each with no claims."""
     info = _info(bed)
     known = [word for word in info.supported_versions if word in PREPARE]
-    if not known or not info.endpoint.startswith("/") or _first(bed).first_dial_error:
+    if not known or not _first(bed).endpoint.is_absolute() or _first(bed).first_dial_error:
         raise SkippedError("there is nothing to call (DRA05, DRA06, DRA08)")
     async with connected(_first(bed).endpoint) as peer:
         for word in known:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final
 from devplug.conformance.dra.slice_rules import (
     count_faults,
     duplicate_faults,
+    has_devices_of,
     is_of_node,
     moved_taints,
     owner_faults,
-    same_content,
     taint_times,
 )
 from devplug.conformance.dra.testbed import NODE
@@ -35,16 +35,11 @@ _GONE: Final = 410
 _DROPPED: Final = ("taints", "allowMultipleAllocations", "consumesCounters")
 _WRITES_LEFT: Final = 2
 """One more try may be on its way when the judge begins to look."""
-_WRITES: Final = ("POST", "PUT", "PATCH", "DELETE")
 
 
 def writes_since(bed: DriverBed, moment: float) -> Sequence[str]:
     """Return the writes of slices from `moment` on, as method and status."""
-    return [
-        f"{one.method} {one.code}"
-        for one in bed.api.requests
-        if one.at >= moment and one.method in _WRITES and _SLICES in one.path
-    ]
+    return [f"{one.method} {one.code}" for one in bed.slice_writes(moment)]
 
 
 def _published(bed: DriverBed) -> Sequence[Object]:
@@ -177,8 +172,7 @@ async def writes_valid_slices(bed: DriverBed) -> None:
 )
 async def is_silent(bed: DriverBed) -> None:
     """Watch the requests while nothing happens."""
-    await bed.kubelet.until(lambda: not count_faults(bed.slices()), bed.times.settle_seconds)
-    await asyncio.sleep(bed.times.settle_seconds)
+    await bed.wait_published()
     begun = time.monotonic()
     await asyncio.sleep(bed.times.silence_seconds)
     if writes := writes_since(bed, begun):
@@ -191,7 +185,7 @@ async def _back(bed: DriverBed, before: Sequence[Object], what: str) -> str:
     """Wait until the slices say what they did before. Raises `FailedError`."""
     begun = time.monotonic()
     limit = bed.times.slices_seconds
-    if not await bed.kubelet.until(lambda: same_content(bed.slices(), before), limit):
+    if not await bed.kubelet.until(lambda: has_devices_of(bed.slices(), before), limit):
         raise FailedError(
             f"{limit:g} s after {what} {len(bed.devices())} devices are published, and they are not the ones "
             "that were published before"
