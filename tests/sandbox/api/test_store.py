@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from devplug.k8s.objects import Object
+from devplug.sandbox.api.errors import StatusError
 from devplug.sandbox.api.kinds import Resource
 from devplug.sandbox.api.store import version_of
 from devplug.sandbox.api.strategy import Preconditions, generated_name
@@ -339,3 +340,11 @@ def test_a_deletion_of_another_object_than_the_one_meant_is_refused(
     refused = refusal(store.delete, PODS, "default", "p", preconditions=preconditions)
     assert (refused.code, str(refused)) == (409, f'Operation cannot be fulfilled on Pod "p": {told}')
     assert store.delete(PODS, "default", "p", preconditions=Preconditions("u", "2")).is_gone
+
+
+@pytest.mark.parametrize("digits", [20, 5_000])
+def test_a_resource_version_of_too_many_digits_is_a_bad_request(digits: int) -> None:
+    with pytest.raises(StatusError, match="value out of range") as refused:
+        version_of("9" * digits)
+    assert refused.value.code == 400
+    assert version_of("18446744073709551615") == 2**64 - 1

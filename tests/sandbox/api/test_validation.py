@@ -90,6 +90,51 @@ def test_a_pod_is_refused_field_by_field(one: Any, faults: list[str]) -> None:
     assert told(PODS, one) == faults
 
 
+RANGE = "must be between 1 and 65535, inclusive"
+REQUIRED = "Required value"
+NUL = "must not have a NUL byte"
+HEADERS = [{"name": "a\r\nb", "value": "x"}]
+
+
+@pytest.mark.parametrize(
+    ("container", "place", "fault"),
+    [
+        ({"ports": [{"containerPort": 2**40}]}, "ports[0].containerPort", f"1099511627776: {RANGE}"),
+        ({"ports": [{}]}, "ports[0].containerPort", REQUIRED),
+        ({"ports": [{"containerPort": 1, "hostPort": -1}]}, "ports[0].hostPort", f"-1: {RANGE}"),
+        ({"env": [{"name": "A", "value": "x\0"}]}, "env[0].value", NUL),
+        ({"env": [{"value": "x"}]}, "env[0].name", REQUIRED),
+        ({"command": ["a", "\0"]}, "command[1]", NUL),
+        ({"livenessProbe": {"exec": {"command": []}}}, "livenessProbe.exec.command", REQUIRED),
+        ({"livenessProbe": {"exec": {"command": ["\0"]}}}, "livenessProbe.exec.command[0]", NUL),
+        ({"readinessProbe": {"httpGet": {"port": 99999}}}, "readinessProbe.httpGet.port", f"99999: {RANGE}"),
+        ({"readinessProbe": {"httpGet": {"port": "99999"}}}, "readinessProbe.httpGet.port", "one letter"),
+        ({"startupProbe": {"tcpSocket": {"port": 0}}}, "startupProbe.tcpSocket.port", REQUIRED),
+        ({"livenessProbe": {"periodSeconds": -1}}, "livenessProbe.periodSeconds", "-1: must be greater"),
+        (
+            {"livenessProbe": {"httpGet": {"port": 1, "httpHeaders": HEADERS}}},
+            "livenessProbe.httpGet.httpHeaders[0]",
+            "a valid HTTP header must consist of",
+        ),
+    ],
+)
+def test_a_container_that_no_node_can_run_is_refused(container: Any, place: str, fault: str) -> None:
+    (found,) = told(PODS, pod(containers=[{"name": "c", "image": "x", **container}]))
+    assert found.startswith(f"spec.containers[0].{place}: ")
+    assert fault in found
+
+
+def test_usual_ports_and_probes_are_taken() -> None:
+    container = {
+        "ports": [{"name": "web", "containerPort": 65535, "hostPort": 1}],
+        "env": [{"name": "A", "value": ""}],
+        "livenessProbe": {"httpGet": {"port": "web", "httpHeaders": [{"name": "X-A", "value": "b"}]}},
+        "readinessProbe": {"exec": {"command": ["true"]}, "periodSeconds": 0},
+        "startupProbe": {"grpc": {"port": 1}},
+    }
+    assert told(PODS, pod(containers=[{"name": "c", "image": "x", **container}])) == []
+
+
 def test_shared_resources_may_be_asked_for_below_their_limit_and_not_above() -> None:
     def asking(requests: Any, limits: Any) -> list[str]:
         container = {"name": "c", "image": "x", "resources": {"requests": requests, "limits": limits}}

@@ -77,6 +77,10 @@ class Cursor:
     version: int
 
 
+_VERSION_DIGITS: Final = 20
+"""Most digits of a number of 64 bits; Python reads none of more than 4,300 digits."""
+
+
 def version_of(written: str) -> int:
     """Return a resource version that a client sent, 0 for none; raises `StatusError`."""
     if not written:
@@ -84,7 +88,11 @@ def version_of(written: str) -> int:
     if not (written.isascii() and written.isdigit()):
         why = f"strconv.ParseUint: parsing {go_json(written)}: invalid syntax"
         raise bad_request(f"invalid resource version: {invalid_field('resourceVersion', written, why)}")
-    return int(written)
+    number = int(written) if len(written) <= _VERSION_DIGITS else 1 << 64
+    if number >= 1 << 64:
+        why = f"strconv.ParseUint: parsing {go_json(written)}: value out of range"
+        raise bad_request(f"invalid resource version: {invalid_field('resourceVersion', written, why)}")
+    return number
 
 
 class Store:

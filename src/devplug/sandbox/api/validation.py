@@ -53,6 +53,11 @@ _OF_QUOTAS: Final = re.compile(
 )
 """What a quota may limit under a name without a domain (helpers.go IsStandardQuotaResourceName)."""
 
+_LARGEST_PORT: Final = 65535
+_PROBES: Final = ("livenessProbe", "readinessProbe", "startupProbe")
+_SECONDS: Final = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds")
+_PROBE_NUMBERS: Final = (*_SECONDS, "successThreshold", "failureThreshold")
+_HEADER: Final = re.compile(r"[-A-Za-z0-9]+")
 _UPDATES: Final = ("OnDelete", "RollingUpdate")
 _RESTARTS: Final = ("Always", "OnFailure", "Never")
 _CHANGEABLE: Final = (
@@ -158,7 +163,59 @@ def _container_errors(container: Object, place: str) -> Iterator[FieldError]:
         yield required_field(f"{place}.name")
     if not text(container, "image"):
         yield required_field(f"{place}.image")
+    for number, port in enumerate(entries(container, "ports")):
+        for word in ("containerPort", "hostPort"):
+            if word == "containerPort" or part(port, word):
+                yield from _port_errors(part(port, word), f"{place}.ports[{number}].{word}")
+    yield from _process_errors(container, place)
     yield from _resource_errors(fields(container, "resources"), f"{place}.resources")
+    for word in _PROBES:
+        yield from _probe_errors(fields(container, word), f"{place}.{word}")
+
+
+def _port_errors(port: object, place: str) -> Iterator[FieldError]:
+    """Yield what is wrong with a port (IsValidPortNum); a probe may name one of the container's."""
+    if isinstance(port, str) and port:
+        if not re.search("[a-z]", port):
+            yield invalid_field(place, port, "must contain at least one letter (a-z)")
+    elif not port:
+        yield required_field(place)
+    elif not isinstance(port, int) or not 1 <= port <= _LARGEST_PORT:
+        yield invalid_field(place, port, f"must be between 1 and {_LARGEST_PORT}, inclusive")
+
+
+def _process_errors(container: Object, place: str) -> Iterator[FieldError]:
+    """Yield what Linux cannot give a process: text with a NUL byte (execve(2)).
+
+    The API server takes it, and the container runtime fails each time.
+    """
+    texts = [("workingDir", container.get("workingDir"))]
+    for path in (("command",), ("args",), *((word, "exec", "command") for word in _PROBES)):
+        where = ".".join(path)
+        texts += [(f"{where}[{at}]", one) for at, one in enumerate(entries(container, *path))]
+    for at, variable in enumerate(entries(container, "env")):
+        if not text(variable, "name"):
+            yield required_field(f"{place}.env[{at}].name")
+        texts += [(f"env[{at}].{word}", part(variable, word)) for word in ("name", "value")]
+    for where, value in texts:
+        if isinstance(value, str) and "\0" in value:
+            yield invalid_field(f"{place}.{where}", value, "must not have a NUL byte")
+
+
+def _probe_errors(probe: Object, place: str) -> Iterator[FieldError]:
+    """Yield what is wrong with a probe (validateProbe)."""
+    for action in ("httpGet", "tcpSocket", "grpc"):
+        if isinstance(probe.get(action), dict):
+            yield from _port_errors(part(probe, action, "port"), f"{place}.{action}.port")
+    if isinstance(probe.get("exec"), dict) and not entries(probe, "exec", "command"):
+        yield required_field(f"{place}.exec.command")
+    for at, header in enumerate(entries(probe, "httpGet", "httpHeaders")):
+        if not _HEADER.fullmatch(text(header, "name")):
+            fault = "a valid HTTP header must consist of alphanumeric characters or '-'"
+            yield invalid_field(f"{place}.httpGet.httpHeaders[{at}]", text(header, "name"), fault)
+    for word in _PROBE_NUMBERS:
+        if whole(probe, word) < 0:
+            yield invalid_field(f"{place}.{word}", whole(probe, word), "must be greater than or equal to 0")
 
 
 def _resource_errors(resources: Object, place: str) -> Iterator[FieldError]:
