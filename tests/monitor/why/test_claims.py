@@ -46,6 +46,38 @@ def test_a_claim_that_another_one_keeps_from_its_devices_is_told_whom_to_free() 
     ]
 
 
+def test_a_scheduler_that_said_nothing_refused_nothing() -> None:
+    pod = asking("")
+    pod["status"] = {"phase": "Pending"}
+    assert asked(pod, claim(), holding("theirs", "gpu-0")).rejected_by == Actor.NOBODY
+    pod["spec"]["schedulerName"] = "other"
+    result = asked(pod, claim(), holding("theirs", "gpu-0"))
+    assert result.rejected_by == Actor.NOBODY
+    assert result.because == "its scheduler (other) has left neither a condition nor an event on it yet"
+    assert result.facts == ("worker-0, the only node that it may go to, lacks devices for its claims",)
+    assert "has left neither" in asked(pod, claim()).because
+
+
+def test_a_pod_that_no_node_is_open_to_is_not_advised_to_add_devices() -> None:
+    pod = asking("0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector.")
+    pod["spec"]["nodeSelector"] = {"a": "b"}
+    result = asked(pod, claim())
+    assert result.because == "1 node(s) didn't match Pod's node affinity/selector"
+    assert result.facts[0] == "by the objects that were read: no node is open to it"
+    assert any("it lacks the label a=b of the pod's nodeSelector" in fact for fact in result.facts)
+    assert not any("add devices" in step for step in result.advice)
+
+
+def test_what_the_scheduler_says_comes_before_what_the_devices_say() -> None:
+    """It filters by cpu before it looks at claims, and then says nothing of them."""
+    pod = asking("0/1 nodes are available: 1 Insufficient cpu.")
+    result = asked(pod, claim(), holding("theirs", "gpu-0"))
+    assert result.because == "1 Insufficient cpu"
+    assert result.facts[0].startswith("by the objects that were read: worker-0, the only node")
+    assert result.facts[0].endswith("lacks devices for its claims")
+    assert result.advice[0] == "ask for less cpu, or delete pods that ask for it"
+
+
 def test_programs_read_the_cause_of_each_device_and_each_change() -> None:
     found: Any = asked(None, claim(), holding("theirs", "gpu-0")).value()["claims"]
     (request,) = found["requests"]

@@ -204,10 +204,18 @@ def _devices_view(
     if open_nodes == 1:
         because = f"{question.nodes[0].name}, the only node that it may go to, lacks devices for its claims"
     elif not open_nodes:
-        because = "no node is open to it"
+        return _closed(closed, elsewhere, facts)
     wanted = {what.device_class for one in mine for r in one.requests for what in r.alternatives}
     advice = _advice(explained, sorted(wanted - question.classes.keys()), question.classes)
     return ClaimsView("; ".join((because, *elsewhere)), tuple(facts), tuple(advice), explained)
+
+
+def _closed(closed: dict[str, str], elsewhere: tuple[str, ...], facts: list[str]) -> ClaimsView:
+    """Say why the pod may go to no node; of its devices nothing is known then."""
+    kept = [f"{name} is closed to it: {why}" for name, why in closed.items() if why]
+    because = "no node is open to it" if kept or not closed else "no open node can reach its allocated claims"
+    advice = ("change the pod's nodeSelector or tolerations, or the labels and taints of a node",)
+    return ClaimsView("; ".join((because, *elsewhere)), tuple(dict.fromkeys((*facts, *kept))), advice)
 
 
 def _advice(explained: Explanation, not_there: Sequence[str], there: Iterable[str]) -> Iterator[str]:

@@ -181,8 +181,8 @@ def unscheduled(evidence: Evidence, pod: Object) -> Diagnosis:
             advice=("the program that set spec.schedulingGates removes them; kubectl patch does so, too",),
         )
     view = None if evidence.claims is None else claims_view(evidence, pod, evidence.claims)
-    if view is not None and view.because:
-        return _of_claims(evidence, view, message)
+    if view is not None and (judged := _of_view(evidence, pod, view, message)):
+        return judged
     if view is not None and view.explanation is not None and device_requests(pod).keys() <= view.resources:
         because = f"there are devices for its claims on {some(view.explanation.fits)}"
         others = [one for one in _others(message) if "claim" not in one]
@@ -237,15 +237,25 @@ def unscheduled(evidence: Evidence, pod: Object) -> Diagnosis:
     )
 
 
+def _of_view(evidence: Evidence, pod: Object, view: ClaimsView, message: str) -> Diagnosis | None:
+    """Judge by the claims, if they keep the pod, or if another scheduler has said nothing yet."""
+    if not message and _scheduler_of(pod) != _DEFAULT_SCHEDULER:
+        return _unseen(evidence, pod, (view.because,) if view.because else ())
+    return _of_claims(evidence, view, message) if view.because else None
+
+
 def _of_claims(evidence: Evidence, view: ClaimsView, message: str) -> Diagnosis:
+    """Judge by the claims; what the scheduler says comes first where it does not name them."""
+    reasons = _reasons(message)
+    is_named = not reasons or any("claim" in one for one in reasons)
     return Diagnosis(
         namespace=evidence.namespace,
         pod=evidence.name,
         state=State.PENDING,
-        rejected_by=Actor.SCHEDULER,
-        because=view.because,
-        facts=view.facts,
-        advice=view.advice,
+        rejected_by=Actor.SCHEDULER if message else Actor.NOBODY,
+        because=view.because if is_named else some(reasons, 10),
+        facts=view.facts if is_named else (f"by the objects that were read: {view.because}", *view.facts),
+        advice=view.advice if is_named else tuple(dict.fromkeys((*_advice(message), *view.advice))),
         claims=view,
         message=message,
         unread=evidence.unread,
@@ -276,14 +286,18 @@ def _diagnosis(
     )
 
 
-def _unseen(evidence: Evidence, pod: Object) -> Diagnosis:
-    scheduler = text(pod, "spec", "schedulerName") or _DEFAULT_SCHEDULER
+def _scheduler_of(pod: Object) -> str:
+    return text(pod, "spec", "schedulerName") or _DEFAULT_SCHEDULER
+
+
+def _unseen(evidence: Evidence, pod: Object, facts: Sequence[str] = ()) -> Diagnosis:
+    scheduler = _scheduler_of(pod)
     if scheduler == _DEFAULT_SCHEDULER:
         advice = "ask again in a moment; if it stays so, see whether the scheduler runs in kube-system"
     else:
         advice = f"see whether {scheduler} runs, or take spec.schedulerName out of the pod"
     because = f"its scheduler ({scheduler}) has left neither a condition nor an event on it yet"
-    return _diagnosis(evidence, rejected_by=Actor.NOBODY, because=because, advice=(advice,))
+    return _diagnosis(evidence, rejected_by=Actor.NOBODY, because=because, facts=facts, advice=(advice,))
 
 
 def _from_message(evidence: Evidence, message: str) -> Diagnosis:
