@@ -260,10 +260,10 @@ async def _prepare_anew(scene: _Scene, driver: ClaimService) -> Call:
 
 
 async def _take_over(scene: _Scene, driver: ClaimService) -> Call:
-    """The pod before was deleted by force: its claim is unprepared late (dra.md D28)."""
+    """The claim before was released while its kubelet was away: it is unprepared late (dra.md D28)."""
     before = scene.allocate("d0", "d1")
     await driver.prepare([before])
-    scene.claims.delete(before)
+    scene.claims.release(before)
     claim = scene.allocate("d0")
     return lambda service: service.prepare([claim])
 
