@@ -66,6 +66,15 @@ def test_a_plugin_can_find_our_folder_at_the_compiled_in_path_alone(tmp_path: Pa
 
 
 @pytest.mark.skipif(not MAY_MOUNT, reason="needs the right to mount")
+def test_no_folder_of_a_kubelet_is_left_on_the_machine(tmp_path: Path) -> None:
+    (tmp_path / "found").touch()
+    path = Path(KUBELET_PLUGIN_DIR).parent / "of-this-test"
+    command = with_folders(["ls", str(path)], {str(path): tmp_path})
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "found\n"
+    assert not path.exists()
+
+
+@pytest.mark.skipif(not MAY_MOUNT, reason="needs the right to mount")
 def test_several_folders_are_mounted_for_one_program(tmp_path: Path) -> None:
     first, second, place = tmp_path / "a folder", tmp_path / "second", tmp_path / "place"
     for folder in (first, second, place):

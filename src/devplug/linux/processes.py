@@ -48,10 +48,20 @@ SIGKILL: Final = 9
 _FATAL_LINE: Final = re.compile(r"panic: |fatal error: |F\d{4} \d\d:\d\d:\d\d")
 """First line of a Go program's failure: runtime panics, and glog's and klog's fatal lines."""
 
-_MOUNTING: Final = """
-while [ -n "$1" ]; do mkdir -p "$2" && mount --bind "$1" "$2" || exit; shift 2; done; shift; exec "$@"
+_MOUNTING: Final = f"""
+while [ -n "$1" ]; do
+  case "$2" in
+    {KUBELET_ROOT}) covered=yes ;;
+    {KUBELET_ROOT}/*) [ -n "$covered" ] || [ -e "$2" ] ||
+      {{ mkdir -p {KUBELET_ROOT} && mount -t tmpfs none {KUBELET_ROOT} && covered=yes || exit; }} ;;
+  esac
+  mkdir -p "$2" && mount --bind "$1" "$2" || exit
+  shift 2
+done
+shift; exec "$@"
 """
-"""Takes pairs of a folder and a path, an empty word, and the command."""
+"""Takes pairs of a folder and a path, an empty word, and the command. Folders below the kubelet's are made in
+memory: on the machine they would look like a kubelet's to plugins that begin there."""
 
 
 # ── words ──

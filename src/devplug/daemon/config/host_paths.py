@@ -149,7 +149,7 @@ def _host_path_findings(
 
 def danger_of(path: str, container_path: str = "") -> str:
     """Return what a container could do with this host path, or what the mount of it replaces, or ""."""
-    found = _danger(Template(path, (path,)), inside=not container_path)
+    found = _danger(Template(path, (path,)))
     return found or ("replaces a folder of the container's programs" if replaces_code(container_path) else "")
 
 

@@ -89,7 +89,8 @@ def _allow(draft: Draft, remarks: Remarks) -> None:
         places = [
             mount.get(key, "").replace("{{", "{").replace("}}", "}") for key in ("hostPath", "containerPath")
         ]
-        if danger_of(*places):
+        host, inside = places
+        if danger_of(host, inside or host):
             wanted.add("hostMounts")
     for key in sorted(wanted - draft.allow):
         why = {
