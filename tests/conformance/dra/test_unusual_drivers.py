@@ -11,7 +11,7 @@ from tests.conformance.dra.right_driver import RightDriver
 from tests.conformance.dra.trials import trial_of
 from tests.conformance.trials import told
 
-BY_DAY = {"WritesFilesOfOneClaim", "HasOneSocket", "HasAPoolForEachDevice", "KnowsNoHealth"}
+BY_DAY = {"HasAPoolForEachDevice"}
 UNUSUAL = [one for one in RightDriver.__subclasses__() if one.__module__ == unusual_drivers.__name__]
 
 
