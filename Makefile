@@ -77,8 +77,8 @@ demo: .venv-demo/.ready ## show this machine's devices in pods: no cluster, no r
 	@printf '%s\n' '' 'To run devplug yourself:' '  source .venv-demo/bin/activate' '  devplug discover' \
 		'  devplug sandbox up --detach' 'Tutorials: docs/README.md'
 
-# Two more than there are processors, because many tests wait for programs and for the kernel.
-PYTEST := python -m pytest --numprocesses $(shell echo $$(($$(nproc) + 2))) --dist loadfile
+# One more than there are processors, because many tests wait for programs and for the kernel; two more take longer.
+PYTEST := python -m pytest --numprocesses $(shell echo $$(($$(nproc) + 1))) --dist loadfile
 
 # What is decided without input or output, and told by values alone.
 PURE := $(addprefix tests/,test_backoff.py test_devices.py test_errors.py cdi daemon/cdi daemon/config daemon/importers daemon/inspection dra metrics \

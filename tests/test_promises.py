@@ -127,7 +127,7 @@ def promised(files: Collection[Path]) -> Callable[[Promise], None]:
 
 
 @pytest.fixture(scope="module")
-def broken() -> Mapping[str, list[str]]:
+def broken() -> Iterator[Mapping[str, list[str]]]:
     """Where each promise is broken, from one reading of each file."""
     places: dict[str, list[str]] = {name: [] for name in PROMISES}
     gc.disable()  # a tree has no cycles, and to look for some takes longer than all the rest
@@ -139,7 +139,8 @@ def broken() -> Mapping[str, list[str]]:
                     places[name] += [f"{file}:{line}" for line in promise(module)]
     finally:
         gc.enable()
-    return places
+    yield places
+    Module.of.cache_clear()  # or the collections at the end of the tests go through all trees: 13 s
 
 
 def last_name(node: ast.AST | None) -> str:

@@ -263,8 +263,8 @@ def test_every_example_and_every_kind_of_discovery_is_tried() -> None:
     assert {*(KINDS[one] for one in tried), "static"} == set(Discover.alternatives)
 
 
-SMOKE: Final = ("everyone-tun", "gpus-cdi-gpu", "sriov-dpdk-vf")
-"""The cases of `make test`: shared nodes, CDI names, NUMA nodes and variables."""
+SMOKE: Final = ("sriov-dpdk-vf",)
+"""The case of `make test`: NUMA nodes and variables. `make test-all` has all."""
 
 
 def marks(case: Case) -> Sequence[pytest.MarkDecorator]:

@@ -22,6 +22,8 @@ from tests.examples.beds import EXAMPLES
 
 FILES: Final = sorted(path.name for path in EXAMPLES.glob("*.py") if not path.name.startswith("test_"))
 
+BY_DAY: Final = frozenset({"fpga.py", "serial.py"})
+
 CHANGES: Final = "STR2?"
 """The checks that unplug a device: not in the quick set, because what other plugins need for it is long."""
 
@@ -134,7 +136,11 @@ async def verdicts_on(
     "file",
     [
         pytest.param(
-            file, marks={"gpu.py": needs_standin, "fpga_tutorial.py": pytest.mark.nightly}.get(file, ())
+            file,
+            marks=[
+                *([] if file in BY_DAY else [pytest.mark.nightly]),
+                *([needs_standin] if file == "gpu.py" else []),
+            ],
         )
         for file in FILES
     ],

@@ -147,6 +147,7 @@ def test_each_value_of_the_chart_is_tried() -> None:
     assert OTHER.keys() | APART == {row.path for row in rows((CHART / "values.yaml").read_text())}
 
 
+@pytest.mark.nightly  # by day all values are changed in groups, below
 @pytest.mark.parametrize("path", OTHER)
 def test_each_value_changes_both_alike(path: str) -> None:
     values = others([path])

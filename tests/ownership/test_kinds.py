@@ -43,7 +43,7 @@ def found_by(kind: str, name: str = ANY, **more: Any) -> Described:
 
 # ── one place, whatever finds it ──
 
-WAYS = ["edit", "restart"]
+WAYS = [pytest.param("edit", marks=pytest.mark.nightly), "restart"]
 
 PLACES = {
     "virtual function": ("net iavf", "pci iavf"),

@@ -130,7 +130,13 @@ def on_terminal(*arguments: str, **variables: str) -> str:
     return written.decode().replace("\r\n", "\n")
 
 
-@pytest.mark.parametrize("hostile", HOSTILE.values(), ids=HOSTILE.keys())
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        pytest.param(text, id=name, marks=() if name == "ESC" else pytest.mark.nightly)
+        for name, text in HOSTILE.items()
+    ],
+)
 @pytest.mark.parametrize(
     "command",
     [

@@ -17,6 +17,8 @@ from torture.catalogue import BrokenError, Case, CaseResult, Trial, case
 from torture.footprint import nothing_kept
 from torture.player import play
 
+pytestmark = pytest.mark.nightly
+
 
 def played(
     body: Callable[[Trial], Awaitable[None]], count: int = 3, seed: int = 1, first: int = 0

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 WORK_LIMIT: Final = 10_000_000
-"""Most characters that an expression may make and go through: a million of cost at 0.1 for each, as in
+"""The limit on the characters that an expression may make and read: a million of cost at 0.1 each, as in
 Kubernetes."""
 
 _ELEMENT: Final = 16
-"""What an element of a list counts besides its content."""
+"""The cost of an element of a list, without its content."""
 
 
 class _Bound(NamedTuple):
@@ -162,7 +162,7 @@ def exceeds_limit(checked: bytes) -> bool:
 
 
 class _Estimate:
-    """The estimate for one expression; field numbers are those of checked.proto and syntax.proto."""
+    """The estimate for one expression; checked.proto and syntax.proto have the field numbers."""
 
     def __init__(self, checked: bytes) -> None:
         expression = _last(_last(checked, 2), 4)  # an Any with a CheckedExpr

@@ -121,7 +121,7 @@ class Decision(Struct, frozen=True):
     other_way: Mapping[tuple[Face, str], Hold] = field(default_factory=dict)
     """By face and name: the hold of a device without keys that its resource gave out in another way."""
     elsewhere: frozenset[tuple[Face, str]] = frozenset()
-    """Face and name of the holds whose hardware only other faces find."""
+    """The holds whose hardware only other faces find: face and name of each."""
     unfound: tuple[Hold, ...] = ()
     """The holds whose hardware no resource finds."""
 
@@ -142,7 +142,7 @@ class Decision(Struct, frozen=True):
         return self.names_of(face), self.withheld_of(face), elsewhere
 
     def add(self, hold: Hold) -> None:
-        """Add a hold that changes nothing else, as `Findings.is_found_elsewhere` tells."""
+        """Add a hold that changes no offer; see `Findings.is_found_elsewhere`."""
         may_share = hold.use is not None and hold.use.is_shared
         for key in hold.keys:
             self.holds_of.setdefault(key, []).append((hold, may_share))

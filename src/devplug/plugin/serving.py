@@ -148,7 +148,7 @@ class Serving:
         }
 
     def _in_order(self) -> list[tuple[Face, _Served]]:
-        """Return what is served; of a resource that moves between claims and device plugin, that one last."""
+        """Return the faces by resource name; the device plugin of a resource comes after its drivers."""
         return sorted(self._served.items(), key=lambda one: (one[0].resource_name, not one[0].driver))
 
     def statuses(
@@ -206,7 +206,8 @@ class Serving:
         `on_turn` is called when no other process serves the name any more, before the kubelet hears of us.
 
         With `dra`, the name of a DRA driver, pods get the devices by claims; `evicts` then says whether an
-        Unhealthy device ends the pods that have it. With `held_ids` a resource can be served in several ways.
+        Unhealthy device ends the pods that have it. A caller with `held_ids` may serve one name
+        as a device plugin and by drivers at the same time.
 
         If its `devices` fails before the first list, all plugins end as with `serve`; with `on_failure` only
         this one ends, and `on_failure` is called with the error.
@@ -269,7 +270,7 @@ class Serving:
             self._holds.remove(name)
 
     def _face(self, resource_name: str, dra: str | None) -> Face | None:
-        """Return the face of a resource that was added last, or that of a driver, or of the device plugin."""
+        """Return the newest face of a resource, or the one of the driver `dra`."""
         faces = [one for one in self._served if one.resource_name == resource_name]
         return next((one for one in reversed(faces) if dra is None or one.driver == dra), None)
 
