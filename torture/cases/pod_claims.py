@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from devplug.driver.session_pace import RECOVERIES_AT_ONCE, RECOVERIES_PER_SECOND
-from torture.catalogue import PATIENCE, case
+from torture.catalogue import PATIENCE, BrokenError, case
 from torture.claims import DRIVER, NODE
 from torture.claims_node import claims_node
 from torture.daemons import until
@@ -28,6 +29,9 @@ TRUTH_SECONDS: Final = 1.0
 
 GONE_SECONDS: Final = 10.0
 """How long a kubelet may take to call the next driver, whose sockets have the names of the last one's."""
+
+CLEANED_SECONDS: Final = 10.0
+"""How long the clean-up of devices may take that are plugged in again."""
 
 WARM_UP: Final = 20
 """After so many restarts what is loaded once is loaded."""
@@ -73,12 +77,19 @@ async def _settled(
 
 
 async def _all_ended(trial: Trial, node: ClaimsNode, daemon: Daemon, repeats: Counter[str]) -> None:
-    """End all pods and the daemon, and hold that nothing of either is left."""
+    """End all pods and the daemon, and hold that nothing of either is left.
+
+    A device that was unplugged when its claim ended is cleaned up once it is plugged in again.
+    """
+    for id_ in repeats.keys() | node.uses_ended.keys():
+        node.plug(id_)
     for fault in await node.settle([], [*node.pods]):
         trial.broke(f"I13: {fault}")
+    with suppress(BrokenError):
+        await until(lambda: not node.release_faults(repeats), CLEANED_SECONDS, lambda: "I14")
+    code, _ = await daemon.stop()
     for fault in node.release_faults(repeats):
         trial.broke(fault)
-    code, _ = await daemon.stop()
     trial.check(code == 0, f"I13: the last one ended with {code}: {daemon.last_words()}")
     trial.check(not node.files.remains(), f"I13: {node.files.remains()} are left")
 
