@@ -20,7 +20,7 @@ from devplug.linux.boot import boot_id
 from devplug.wire.deviceplugin import ALLOCATE
 from devplug.wire.sockets import connected
 from tests.daemon.hosts import UNUSED_MAJOR, config, needs_mknod
-from tests.ownership.test_sdk import OTHER, QUIET_SECONDS, Node, Plugin, node, stick
+from tests.ownership.test_sdk import OTHER, QUIET_SECONDS, CleaningPlugin, Node, Plugin, node, stick
 from tests.virtualtime import on_virtual_time, passes, still
 
 anyio_backend = on_virtual_time
@@ -127,6 +127,22 @@ async def test_holds_of_a_program_that_has_ended_are_judged_by_the_others(
         if is_ended:
             await here.end("p")
         assert here.health(OTHER) == ({"x": "Healthy"} if is_ended else {})
+        await there.stop()
+
+
+async def test_hardware_that_an_ended_program_left_is_cleaned_by_the_next(short_dir: Path) -> None:
+    async with node(short_dir) as here:
+        there, second_plugin = second(here), CleaningPlugin([stick(short_dir, "x", 1)], OTHER)
+        await here.start(CleaningPlugin([stick(short_dir, "a", 1)]))
+        await there.start(second_plugin)
+        await here.must_run("p")
+        await here.stop()
+        await here.end("p")
+        assert (second_plugin.cleaned, here.health(OTHER)) == (["x"], {"x": "Healthy"})
+        await here.must_run("q", OTHER)
+        first_again = CleaningPlugin([stick(short_dir, "a", 1)])
+        await here.start(first_again)
+        assert first_again.cleaned == []  # q has it
         await there.stop()
 
 

@@ -317,6 +317,19 @@ async def test_device_is_cleaned_up_once_when_its_pod_ends(short_dir: Path) -> N
         assert plugin.cleaned == ["a"]
 
 
+async def test_device_that_another_plugin_lists_now_is_cleaned_up_by_that_plugin(short_dir: Path) -> None:
+    async with node(short_dir) as here:
+        first, other = CleaningPlugin([]), CleaningPlugin([stick(short_dir, "x", 1)], OTHER)
+        await here.start(first, other)
+        await here.must_run("p", OTHER)
+        other.list()
+        first.list(stick(short_dir, "a", 1))
+        await passes(QUIET_SECONDS)
+        assert (first.cleaned, here.health()) == ([], {})
+        await here.end("p")
+        assert (first.cleaned, other.cleaned, here.health()) == (["a"], [], {"a": "Healthy"})
+
+
 async def test_device_that_was_released_during_a_restart_is_cleaned_up(short_dir: Path) -> None:
     plugin = CleaningPlugin([Device("a")])
     async with node(short_dir) as here:

@@ -518,7 +518,7 @@ class ConfiguredPlugin(DevicePlugin):
 
     def found_of(self, use: Use) -> list[HostDevice]:
         """Return the found devices that are the hardware of a use."""
-        numbers = frozenset(use.numbers)
+        numbers = frozenset(use.numbers if use.boot == self.context.ownership.boot else ())
         return [
             one
             for one in self._named(self.looked or ())

@@ -24,6 +24,7 @@ from devplug.daemon.sources.host import Host
 from devplug.holds.audit import audit_holders
 from devplug.holds.client import UnansweredError, ask_allocatable
 from devplug.holds.held_device import Allocated
+from devplug.holds.held_devices import clean_left
 from devplug.holds.holders import Holders
 from devplug.kubelet_dir import CHECKPOINT_NAME
 from devplug.linux.inotify import shared_watcher
@@ -302,6 +303,7 @@ async def serve_config(
                 start(holders.run)
                 start(partial(daemon.learn_holders, holders, pod_resources))
                 start(partial(audit_holders, holders, lambda: daemon.device_plugins))
+                start(partial(clean_left, holders, daemon.clean_elsewhere))
                 start(partial(ask_while_claimed, holders, serving))
                 start(partial(compare_lists, serving.folder, lambda: serving.guards, pod_resources))
                 plugins = lambda: daemon.device_plugins  # noqa: E731

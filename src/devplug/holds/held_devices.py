@@ -559,6 +559,30 @@ class HeldDevices(Generic[AnyFound]):
             await self._care.lose(found)
 
 
+async def clean_left(holders: Holders, clean_elsewhere: Callable[[Use, bool], Awaitable[str | None]]) -> None:
+    """Have hardware cleaned that ended processes have left dirty, until cancelled.
+
+    The resource that finds the hardware now cleans it, with its own command: until then it offers it to no
+    pod. `clean_elsewhere` is as for `HeldDevices`.
+    """
+    not_before: dict[tuple[str, str], float] = {}
+    clock = asyncio.get_running_loop().time
+    while True:
+        answered_at, left = holders.answered_at, holders.pending_left()
+        for released in left:
+            key = released.resource_name, released.device_id
+            use = holders.use_of(*key)
+            if use is None or clock() < not_before.get(key, 0):
+                continue
+            fault = await clean_elsewhere(use, False)  # noqa: FBT003 -- a callback
+            if fault == "":
+                holders.take([released])
+            elif fault:
+                not_before[key] = clock() + FIRST_RETRY_SECONDS
+        seen = left, answered_at
+        await holders.wait(lambda seen=seen: seen != (holders.pending_left(), holders.answered_at))  # type: ignore[misc]
+
+
 # ── what the next process has to know ─────────────────────────────────────────────────────────────
 
 

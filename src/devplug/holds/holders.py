@@ -260,7 +260,10 @@ class Holders:
         left = frozenset(one.resource_name for one in others if not self._is_served(one.resource_name))
         for one in others:
             if one.resource_name in left - self.left:
-                self._ledger.recall(one.resource_name, one.memory, self._clock())
+                self._ledger.judge_left(one.resource_name, one.memory, self._clock())
+        for resource_name in self.left - left:
+            if not self._folder.is_owned(resource_name):
+                self._ledger.leave(resource_name)
         if is_changed or left != self.left:
             self.left = left
             self._looked.notify()
@@ -581,6 +584,10 @@ class Holders:
     def pending(self, resource_name: str) -> list[Released]:
         """Return the releases of a resource that are kept, by ID, without taking them."""
         return self._ledger.pending_releases(resource_name)
+
+    def pending_left(self) -> list[Released]:
+        """Return the releases of what processes that have ended had to clean."""
+        return [one for name in sorted(self.left) for one in self.pending(name)]
 
     def use_of(self, resource_name: str, device_id: str) -> Use | None:
         """Return what a container has, or had until its release that is not taken, of a device."""

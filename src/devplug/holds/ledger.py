@@ -63,6 +63,8 @@ class _Resource(Struct):
     """The released IDs on which nobody has acted yet, each with how it was held."""
     is_kept: bool = False
     """Whether releases are kept until they are taken."""
+    is_left: bool = False
+    """Whether a process has left it that has ended: what it had to clean is kept, too."""
     revision: int = 0
     """A number that changes whenever the memory of this resource does."""
     ids: frozenset[str] | None = None
@@ -83,7 +85,8 @@ class _Resource(Struct):
         hold = self.holds.pop(device_id)
         self.ids = None
         self.revision += 1
-        if self.is_kept:
+        use = hold.remembered.use
+        if self.is_kept or (self.is_left and use is not None and use.is_dirty):
             self.pending[device_id] = released, hold.remembered
 
     def take(self, released: Released) -> None:
@@ -387,6 +390,23 @@ class Ledger:
         self._resource(resource_name).is_kept = False
 
     # ── over a restart ──
+
+    def judge_left(self, resource_name: str, memory: Memory, now: float) -> None:
+        """Judge what a process that has ended remembered of this resource.
+
+        The releases of what that process had to clean are kept until they are taken.
+        """
+        self._resource(resource_name).is_left = True
+        self.recall(resource_name, memory, now)
+
+    def leave(self, resource_name: str) -> None:
+        """Leave the holds of this resource to the process that serves it now."""
+        resource = self._resource(resource_name)
+        resource.is_left = False
+        resource.holds.clear()
+        resource.pending.clear()
+        resource.ids = None
+        resource.revision += 1
 
     def recall(self, resource_name: str, memory: Memory, now: float) -> None:
         """Take over the memory of this resource from another process, or from an earlier time.

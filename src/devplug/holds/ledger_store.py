@@ -241,6 +241,10 @@ class LedgerFolder:
                 file.note_written(self._ledger.revision(resource_name))
         self._changed.set()
 
+    def is_owned(self, resource_name: str) -> bool:
+        """Whether `own` was called for a resource."""
+        return resource_name in self._files
+
     def file(self, resource_name: str) -> LedgerFile | None:
         """Return the file of an owned resource; None without a folder."""
         return self._files.get(resource_name)

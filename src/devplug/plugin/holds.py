@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 from contextlib import nullcontext
 from dataclasses import replace as copied
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
@@ -20,7 +21,7 @@ from devplug.errors import UnhealthyDeviceError
 from devplug.holds.audit import audit_holders
 from devplug.holds.decide import Face
 from devplug.holds.hardware import Use
-from devplug.holds.held_devices import Care, DirtyFile, HeldDevices
+from devplug.holds.held_devices import Care, DirtyFile, HeldDevices, clean_left
 from devplug.holds.holders import ANSWER_SECONDS, Holders
 from devplug.holds.other_files import IN_CODE
 from devplug.holds.ownership import HeldDevice, Ownership, held_by_pods, number_at
@@ -157,10 +158,19 @@ class NodeHolds:
             group.create_task(self._decide())
             group.create_task(self.ownership.follow_paths())
             group.create_task(audit_holders(self.holders, lambda: self._holdings))
+            group.create_task(clean_left(self.holders, self.clean_elsewhere))
             # What the process before has given out may be free by now.
             await until_present(self._socket)
             with self.holders.needed():
                 await self.holders.wait(lambda: self.holders.is_known)
+
+    async def clean_elsewhere(self, use: Use, may_be_left: bool) -> str | None:  # noqa: FBT001 -- a callback
+        """Have hardware cleaned by the plugin that lists it now; see `HeldDevices`."""
+        found = [(holding, one) for holding in self._holdings.values() for one in holding.found_of(use)]
+        for holding, one in found:
+            if holding.cleans:
+                return await holding.held.clean(one)
+        return "" if found and may_be_left else None
 
     async def _decide(self) -> None:
         """Decide again which plugin offers which hardware, after each change."""
@@ -211,20 +221,23 @@ class Holding:
             claimed_ids=self._claimed_ids,
             dirty_file=dirty_file if self._claimed_ids is not None else None,
             before=before,
+            clean_elsewhere=self._node.clean_elsewhere,
+            is_in_use=partial(self._node.ownership.is_in_use, self.face),
         )
 
     @property
     def seconds(self) -> float:
         """How long `before_giving` may take."""
-        return ANSWER_SECONDS + (self._plugin.clean_up_timeout_seconds if self._cleans else 0)
+        return ANSWER_SECONDS + (self._plugin.clean_up_timeout_seconds if self.cleans else 0)
 
     @property
-    def _cleans(self) -> bool:
+    def cleans(self) -> bool:
+        """Whether the plugin has a `clean_up`."""
         return offers(self._plugin, CLEAN_UP)
 
     def replace(self, plugin: DevicePlugin) -> None:
         """Follow another plugin of the resource from now on."""
-        is_other = self._cleans != offers(plugin, CLEAN_UP)
+        is_other = self.cleans != offers(plugin, CLEAN_UP)
         self._plugin = plugin
         if is_other:
             self.held = self._new_held(self.held)
@@ -282,6 +295,11 @@ class Holding:
         is_worse = health.state is HealthState.UNHEALTHY and device.health.state is not HealthState.UNHEALTHY
         return device.with_health(health) if is_worse else device
 
+    def found_of(self, use: Use) -> list[ListedDevice]:
+        """Return the devices of the plugin's list that are the hardware of a use."""
+        numbers = frozenset(use.numbers if use.boot == self._node.boot else ())
+        return [one for one in self._found if not numbers.isdisjoint(one.keys)]
+
     def of_author(self, devices: Iterable[Device]) -> list[Device]:
         """Return devices as the plugin lists them: it does not know the IDs of before."""
         found = [(one, self._listed.get(one.id)) for one in devices]
@@ -326,7 +344,7 @@ class Holding:
 
     def _use(self, device: Device) -> Use:
         paths = tuple(_own_paths(device))
-        use = Use(device.id, None, _keys(device), paths, self._node.boot, is_dirty=self._cleans)
+        use = Use(device.id, None, _keys(device), paths, self._node.boot, is_dirty=self.cleans)
         return self._node.ownership.own(self.face, use)
 
     def uses(self, device_ids: Iterable[str]) -> Mapping[str, Use]:
