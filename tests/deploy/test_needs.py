@@ -69,6 +69,13 @@ def test_a_resource_moves_to_claims_and_back_without_a_rollout_of_a_file_that_na
     assert pod_spec(before) == pod_spec(after)
 
 
+def test_many_devices_get_a_higher_memory_limit() -> None:
+    few = {"discover": {"static": {"ids": ["a"]}}}
+    assert "resources" not in values_for(pod_needs(few))
+    many = values_for(pod_needs({**few, "share": {"replicas": 90_000}}))
+    assert many["resources"] == {"limits": {"memory": "256Mi"}}
+
+
 def test_an_unknown_configuration_gets_what_finding_devices_takes() -> None:
     assert granted(ours(values_for(needs_of(None)))) == {"dev"}
 

@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from devplug.daemon.footprint import LIMIT_MEBIBYTES
 from devplug.web.addresses import UnixAddress
 from devplug.web.client import get
 from torture.catalogue import case
@@ -30,7 +31,10 @@ FREE_DESCRIPTORS: Final = 12
 """How many the process may have besides those of a start."""
 
 MEMORY_BYTES: Final = 128 * 1024 * 1024
-"""What the DaemonSet gives (deploy)."""
+"""Two thirds of what the DaemonSet gives (deploy)."""
+
+RESOURCES: Final = 1_000
+RESOURCES_MEMORY_BYTES: Final = LIMIT_MEBIBYTES * 1024 * 1024
 
 MANY: Final = 10_000
 SCRAPES: Final = 4
@@ -101,8 +105,8 @@ async def _admit(trial: Trial, stage: Node, name: str, number: int, *, must_run:
 @case(
     "memory-limited",
     fault="X17",
-    promise="A daemon with 10,000 devices that is scraped, edited and asked lives in the 128 MiB that the "
-    "DaemonSet gives it",
+    promise="A daemon with 10,000 devices that is scraped, edited and asked lives in 128 MiB, two thirds of "
+    "what the DaemonSet gives it",
     count=12,
     unit="daemons",
     invariants="I3 I4",
@@ -116,7 +120,7 @@ async def memory_limited(trial: Trial) -> None:
         folder = trial.folder / str(turn.number)
         folder.mkdir()
         async with node(folder, _many(MANY)) as stage:
-            with _limited(trial) as prefix:
+            with _limited(trial, MEMORY_BYTES) as prefix:
                 daemon = stage.start("--listen", f"unix:{folder}/pages", prefix=prefix)
                 await stage.until_listed({A: MANY}, daemon=daemon)
                 for number in range(SCRAPES):
@@ -137,6 +141,55 @@ async def memory_limited(trial: Trial) -> None:
     trial.figure("memory at the end", f"{max(at_rest) / 1024 / 1024:.0f} MiB")
 
 
+@case(
+    "memory-limited-resources",
+    fault="X17",
+    promise="A daemon with 1,000 resources, all edited at once, and with a kubelet that restarts, lives in "
+    "the memory that the DaemonSet gives it",
+    count=2,
+    unit="daemons",
+    invariants="I3 I4",
+    limit_seconds=600,
+)
+async def memory_limited_resources(trial: Trial) -> None:
+    """Start a daemon with all resources that a file may have under the limit, and make it work."""
+    peaks: list[int] = []
+    for turn in trial.rounds():
+        folder = trial.folder / str(turn.number)
+        folder.mkdir()
+        async with node(folder, _many_resources(1)) as stage:
+            with _limited(trial, RESOURCES_MEMORY_BYTES) as prefix:
+                daemon = stage.start("--listen", f"unix:{folder}/pages", prefix=prefix)
+                await _until_all(stage, 1)
+                await get(UnixAddress(f"{folder}/pages"), "/metrics", timeout_seconds=60)
+                stage.file.write_text(_many_resources(2))
+                await _until_all(stage, 2)
+                await stage.kubelet.restart()
+                await _until_all(stage, 2)
+                await get(UnixAddress(f"{folder}/pages"), "/status", timeout_seconds=60)
+                peaks.append(_peak_bytes(daemon.pid))
+                trial.check(daemon.exit_code is None, f"I4: it ended: {daemon.last_words()}", turn.number)
+        trial.check(
+            peaks[-1] < RESOURCES_MEMORY_BYTES,
+            f"I3: {peaks[-1] / 1024 / 1024:.0f} MiB at its peak",
+            turn.number,
+        )
+    trial.figure("most memory ever", f"{max(peaks) / 1024 / 1024:.0f} MiB")
+
+
+def _many_resources(devices: int) -> str:
+    ids = ", ".join(f"d{number}" for number in range(devices))
+    return config_text(
+        *(f"{{name: {A}{n}, discover: {{static: {{ids: [{ids}]}}}}}}" for n in range(RESOURCES))
+    )
+
+
+async def _until_all(stage: Node, devices: int) -> None:
+    """Wait until the kubelet has so many devices of each resource."""
+    async with asyncio.timeout(120):
+        await stage.kubelet.wait(lambda: sum(stage.kubelet.allocatable().values()) == devices * RESOURCES)
+
+
 def _many(count: int) -> str:
     ids = ", ".join(f"device-{number}" for number in range(count))
     return config_text(f"{{name: {A}, discover: {{static: {{ids: [{ids}]}}}}}}")
@@ -148,7 +201,7 @@ def _peak_bytes(pid: int) -> int:
 
 
 @contextmanager
-def _limited(trial: Trial) -> Iterator[tuple[str, ...]]:
+def _limited(trial: Trial, limit_bytes: int) -> Iterator[tuple[str, ...]]:
     """Yield what starts a command under the limit: in a control group of its own, or by a limit of it."""
     for root, file in ((_V1, "memory.limit_in_bytes"), (_V2, "memory.max")):
         group = root / f"devplug-torture-{os.getpid()}"
@@ -159,7 +212,7 @@ def _limited(trial: Trial) -> Iterator[tuple[str, ...]]:
         except OSError:
             continue
         try:
-            (group / file).write_text(str(MEMORY_BYTES))
+            (group / file).write_text(str(limit_bytes))
         except OSError:
             group.rmdir()
             continue
@@ -171,7 +224,7 @@ def _limited(trial: Trial) -> Iterator[tuple[str, ...]]:
                 group.rmdir()
         return
     trial.figure("limited by", "RLIMIT_DATA")
-    yield ("prlimit", f"--data={MEMORY_BYTES}")
+    yield ("prlimit", f"--data={limit_bytes}")
 
 
 _V1: Final = Path("/sys/fs/cgroup/memory")

@@ -21,6 +21,7 @@ from devplug.daemon.inspection.warnings import (
     file_findings,
     folder_findings,
     host_findings,
+    memory_findings,
 )
 from devplug.daemon.placement import placement_of
 from devplug.daemon.sources.host import Host
@@ -69,6 +70,8 @@ def validate(
         host = host or Host()
         rows, remarks, owners = _look(reading, sound, host)
         findings += host_findings(rows, owners, remarks, machine_numa_nodes(host))
+    if reading.config is not None:
+        findings += memory_findings(reading.config, rows)
     warnings = sorted(set(reading.located(findings)))
     if output in {"json", "yaml"}:
         print_value(_facts(name, reading.problems, warnings, rows), output)

@@ -31,6 +31,7 @@ from devplug.daemon.health_rules import (
 )
 from devplug.daemon.sources.hardware import device_at
 from devplug.devices import Health, HealthState
+from devplug.linux.notifier import Event
 from devplug.linux.threads import DaemonThreads
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ class _Watched(Struct, eq=False):
     unchecked: set[int]
     """The rules that have not read anything yet, by their place in the file."""
     health: Health = field(default_factory=Health.healthy)
-    is_checked: asyncio.Event = field(default_factory=asyncio.Event)
+    is_checked: Event = field(default_factory=Event)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     logged_doubts: set[int] = field(default_factory=set)
 
@@ -196,7 +197,7 @@ class Prober:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
-        self.changed = asyncio.Event()
+        self.changed = Event()
         """Set when the result of `health_of` changes for any device. The waiting task clears it."""
         self._rules = tuple(rules)
         self._host = host
@@ -215,7 +216,7 @@ class Prober:
                 try:
                     for watched in self._watched.values():
                         self._start(watched, self._means)
-                    await asyncio.Event().wait()
+                    await Event().wait()
                 finally:
                     self._means = None
 

@@ -24,7 +24,7 @@ from devplug.errors import AllocationError, ForbiddenPathError, PluginError, Unh
 from devplug.holds.decide import BELONGS, Face
 from devplug.holds.held_devices import HeldDevices
 from devplug.holds.holders import ANSWER_SECONDS
-from devplug.linux.notifier import within
+from devplug.linux.notifier import Event, within
 from devplug.plugin.contract import DevicePlugin
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class ConfiguredPlugin(DevicePlugin):
             before=before.held if before else None,
         )
         self.kept: Kept = before.kept if before else Kept(self)
-        self.is_over = asyncio.Event()
+        self.is_over = Event()
         """Set when the resource was retired, and nobody holds a device of it any more."""
         self.is_retired = False
         self.looked: tuple[HostDevice, ...] | None = None
@@ -123,19 +123,19 @@ class ConfiguredPlugin(DevicePlugin):
         self.allocate_timeout_seconds = ALLOCATE_SECONDS + ANSWER_SECONDS
         if resource.on_release is not None:
             self.allocate_timeout_seconds += resource.on_release.exec.timeout_seconds
-        self._has_begun = asyncio.Event()
+        self._has_begun = Event()
         if before is None:
             self._has_begun.set()
-        self._changed = asyncio.Event()
-        self._has_new = asyncio.Event()
+        self._changed = Event()
+        self._has_new = Event()
         self._checked_devices: frozenset[HostDevice] = frozenset()
         self.withheld: Mapping[str, str] = before.withheld if before else {}
         """By name: why a device that the source has found is not offered."""
         self._failure: Exception | None = None
         self._refused: dict[str, str] = {}
         """Names that were refused and could not be given out since, with the reason."""
-        self._was_refused = asyncio.Event()
-        self._is_refused_anew = asyncio.Event()
+        self._was_refused = Event()
+        self._is_refused_anew = Event()
         self._refused_by_path: set[str] = set()
         self._examined: dict[str, HostDevice] = {}
         """The devices as they were when their paths were checked, by name."""
@@ -435,7 +435,7 @@ class ConfiguredPlugin(DevicePlugin):
         await self._has_begun.wait()
         await work()
 
-    async def _pass_on(self, changed: asyncio.Event) -> None:
+    async def _pass_on(self, changed: Event) -> None:
         while True:
             await changed.wait()
             changed.clear()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, cast
 
+from devplug.daemon.footprint import LIMIT_MEBIBYTES
 from devplug.deploy import objects
 from devplug.deploy.chart import defaults, overridden
 from devplug.deploy.daemonset import daemon_set
@@ -78,6 +79,8 @@ def values_for(needs: Needs, *, may_open: bool = True) -> dict[str, Value]:
         values["runtimeClassName"] = NVIDIA_RUNTIME_CLASS
     if needs.mig:
         values["securityContext"] = {"capabilities": {"add": ["SYS_ADMIN"]}}
+    if needs.memory_mebibytes > LIMIT_MEBIBYTES:
+        values["resources"] = {"limits": {"memory": f"{needs.memory_mebibytes}Mi"}}
     if needs.folders:
         named = [(f"files-{number}", folder) for number, (folder, _) in enumerate(needs.folders)]
         values["extraVolumes"] = [

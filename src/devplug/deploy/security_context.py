@@ -17,6 +17,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from devplug.daemon.footprint import LIMIT_MEBIBYTES, advised_for
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -71,6 +73,8 @@ class Needs:
     driver: str = ""
     """The name of that driver; empty if the file names none. What a driver needs is granted as soon as it is
     named, so that `serve: dra` and back are edits without a rollout."""
+    memory_mebibytes: int = LIMIT_MEBIBYTES
+    """The memory limit for the resources and devices that the file shows."""
     may_surge: bool = False
     """Whether two pods may serve one machine during an update: no resource is a device plugin's, and the
     ports are the pod's own."""
@@ -118,6 +122,7 @@ def needs_of(config: Config | None) -> Needs:
         node_labels=tuple(found.node_labels),
         dra=dra,
         driver=config.driver or "",
+        memory_mebibytes=advised_for(config),
         may_surge=len(dra) == len(config.resources) and not found.host_network,
         folders=_outermost(found.folders),
         left=tuple(found.left),

@@ -22,7 +22,7 @@ from devplug.errors import AllocationError, UnhealthyDeviceError
 from devplug.holds.hardware import REPLICA_MARK
 from devplug.holds.ledger import NO_USES
 from devplug.linux.durable_file import read_state, remove_remains, write_whole
-from devplug.linux.notifier import within
+from devplug.linux.notifier import Event, within
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
@@ -82,7 +82,7 @@ class Care(Struct, Generic[AnyFound], frozen=True):
 class Books(Struct, Generic[AnyFound]):
     """What is known of a resource's held devices, over all edits of the resource."""
 
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    changed: Event = field(default_factory=Event)
     found: dict[str, AnyFound] = field(default_factory=dict)
     """The devices as the last scan that found them saw them, by name."""
     dirty: set[str] = field(default_factory=set)
@@ -96,7 +96,7 @@ class Books(Struct, Generic[AnyFound]):
     locks: defaultdict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by the one that follows releases."""
-    woken: asyncio.Event = field(default_factory=asyncio.Event)
+    woken: Event = field(default_factory=Event)
 
 
 class HeldDevices(Generic[AnyFound]):
@@ -168,11 +168,12 @@ class HeldDevices(Generic[AnyFound]):
             self._is_lost |= holders.keep_file(care.resource_name) and before is None
         self._locks, self._turn = books.locks, books.turn
         self._at_once = asyncio.Semaphore(CLEANED_AT_ONCE)
-        self._is_needed = asyncio.Event()
+        self._is_needed = Event()
         self._woken = books.woken
         self._is_replugged = False
         self._is_retired = False
-        self._lost: asyncio.Queue[AnyFound] = asyncio.Queue()
+        self._lost: list[AnyFound] = []
+        self._has_lost = Event()
         if care.clean is not None:
             self._is_needed.set()
 
@@ -286,7 +287,8 @@ class HeldDevices(Generic[AnyFound]):
             held = self.held_names()
             for found in lost:
                 if found.name in held:
-                    self._lost.put_nowait(found)
+                    self._lost.append(found)
+                    self._has_lost.set()
 
     # ── giving out ──
 
@@ -554,9 +556,11 @@ class HeldDevices(Generic[AnyFound]):
 
     async def _follow_losses(self) -> None:
         while True:
-            found = await self._lost.get()
+            await self._has_lost.wait()
+            self._has_lost.clear()
             assert self._care.lose is not None
-            await self._care.lose(found)
+            while self._lost:
+                await self._care.lose(self._lost.pop(0))
 
 
 async def clean_left(holders: Holders, clean_elsewhere: Callable[[Use, bool], Awaitable[str | None]]) -> None:

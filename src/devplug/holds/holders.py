@@ -53,7 +53,7 @@ ASK_TIMEOUT_SECONDS: Final = 10.0
 
 ANSWER_LIMIT_BYTES: Final = 8 * 1024 * 1024
 """The size of an answer: 100,000 devices that pods hold. The last one is kept, and takes twice its size;
-the container of the daemon has 128 MiB."""
+the container of the daemon has 192 MiB."""
 
 LISTED_AFTER_SECONDS: Final = 1.0
 """When to ask for devices that were just allocated: the kubelet lists them once it has our answer. A holder

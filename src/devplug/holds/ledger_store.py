@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from devplug.holds.held_device import Recorded, ledger_memory, ledger_text, recorded
 from devplug.holds.other_files import IN_CODE, OtherFiles
 from devplug.linux.durable_file import read_state, remove_remains, write_whole
-from devplug.linux.notifier import within
+from devplug.linux.notifier import Event, within
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -202,7 +202,7 @@ class LedgerFolder:
         self._has_others = False
         self.others: OtherFiles[Recorded] = OtherFiles(f"{folder}/*", self._other_paths, _read)
         """By path: the resources of other processes, with what each of them remembers."""
-        self._changed = asyncio.Event()
+        self._changed = Event()
 
     def own(self, resource_name: str, now: float, *, is_waiting: bool = False) -> None:
         """Read the file of a resource into the ledger, and keep it up to date from now on.

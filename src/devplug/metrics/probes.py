@@ -14,7 +14,7 @@ from devplug.web.messages import Page, Stream, not_found
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
-    from devplug.linux.notifier import Notifier
+    from devplug.linux.notifier import Event, Notifier
     from devplug.metrics.families import Family
     from devplug.web.messages import Answer, Request
 
@@ -64,7 +64,7 @@ class Probes:
         self._notifier = notifier
         self._made = b""
         """The status that was sent to all followers last."""
-        self._made_before: asyncio.Event | None = None
+        self._made_before: Event | None = None
         """What the next change after that sets."""
         self._make_not_before = 0.0
         self._pages: dict[object, bytes] = {}

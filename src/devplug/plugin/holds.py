@@ -28,6 +28,7 @@ from devplug.holds.ownership import HeldDevice, Ownership, held_by_pods, number_
 from devplug.kubelet_dir import CHECKPOINT_NAME
 from devplug.linux.boot import boot_id
 from devplug.linux.inotify import until_present
+from devplug.linux.notifier import Event
 from devplug.plugin.contract import offers
 from devplug.plugin.resource_lock import LOCK_FOLDER, ResourceLock
 from devplug.plugin.snapshot import GONE
@@ -196,8 +197,8 @@ class Holding:
         self.face = Face(self._name, driver)
         self._claimed_ids = claimed_ids
         self._holders = node.holders if claimed_ids is None else None
-        self._changed = asyncio.Event()
-        self._replaced = asyncio.Event()
+        self._changed = Event()
+        self._replaced = Event()
         self._listed: dict[str, ListedDevice] = {}
         """The devices that are offered, by the ID that the kubelet knows."""
         self._author_list: Sequence[Device] = ()
@@ -257,7 +258,7 @@ class Holding:
                 for task in tasks:
                     task.cancel()
 
-    async def _follow(self, changed: asyncio.Event, inventory: Inventory) -> None:
+    async def _follow(self, changed: Event, inventory: Inventory) -> None:
         while True:
             await changed.wait()
             changed.clear()

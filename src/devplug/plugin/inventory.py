@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from devplug.devices import HealthState
 from devplug.errors import UnhealthyDeviceError, UnknownDeviceError, one_line
-from devplug.linux.notifier import Notifier, within
+from devplug.linux.notifier import Event, Notifier, within
 from devplug.pace import Pace
 from devplug.plugin.counters import PluginCounters
 from devplug.plugin.device_log import Flaps, lines_of
@@ -144,7 +144,7 @@ class Inventory:
         self._listed: tuple[Device, ...] = ()
         self.leaving: Mapping[str, Leaving] = {}
         """Devices that were healthy until a plugin was replaced a moment ago, by ID."""
-        self._has_leaving = asyncio.Event()
+        self._has_leaving = Event()
         self._held_ids = held_ids
         self._offered = offered
         self._given: set[str] = set()

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from devplug.errors import KubeletError, PluginFolderLostError
-from devplug.linux.notifier import within
+from devplug.linux.notifier import Event, within
 from devplug.linux.supervision import borne
 from devplug.plugin.registrar import Registrar, SocketRegistrar
 from devplug.plugin.registration import Folder, RegistrationFacts, RegistrationMode, Step
@@ -76,7 +76,7 @@ class Lifecycle:
         self._counters = counters
         self._environment = environment
         self._on_change = on_change
-        self._wake = asyncio.Event()
+        self._wake = Event()
         self._obstacle = ""
         self._absence = f"{environment.folder} does not exist: no kubelet here"
         self.registered_at: float | None = None

@@ -27,7 +27,7 @@ from devplug.errors import (
     quoted,
 )
 from devplug.holds.doubtful_devices import steered
-from devplug.linux.notifier import within
+from devplug.linux.notifier import Event, within
 from devplug.logs import AUDIT
 from devplug.plugin.callbacks import PluginCode, hanging_line
 from devplug.plugin.contract import offers
@@ -138,7 +138,7 @@ class PluginService:
         self._on_stream = on_stream
         self._calls = 0
         self._ended_at = -math.inf
-        self._idle = asyncio.Event()
+        self._idle = Event()
         self._idle.set()
         self._reported_fault = ""
 

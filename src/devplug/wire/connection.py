@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from devplug.linux.notifier import Event
 from devplug.wire.http2.connection import Connection
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class SocketConnection(asyncio.Protocol):
 
     def __init__(self, *, is_client: bool, limits: Limits) -> None:
         self.http = Connection(is_client=is_client, limits=limits)
-        self.lost = asyncio.Event()
+        self.lost = Event()
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._is_held = False

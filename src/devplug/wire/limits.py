@@ -42,7 +42,7 @@ REQUEST_ELEMENTS_LIMIT: Final = 128 * 1024
 
 ELEMENTS_LIMIT: Final = 256 * 1024
 """What a client of ours takes: GetAllocatableResources has six elements for each device, so 43,000 devices.
-In memory 20 MB, of the 128 MiB that the daemon's container has."""
+In memory 20 MB, of the 192 MiB that the daemon's container has."""
 
 INLINE_ELEMENTS_LIMIT: Final = 8 * 1024
 """What is decoded on the event loop, which that holds up for 20 to 60 ms; a larger message is decoded in a

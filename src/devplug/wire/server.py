@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from devplug.errors import KubeletError
 from devplug.linux.acceptor import Acceptor
-from devplug.linux.notifier import within
+from devplug.linux.notifier import Event, within
 from devplug.linux.shares import Standing, first_to_go
 from devplug.linux.unix_sockets import may_call, peer_of
 from devplug.wire.http2.connection import Limits
@@ -70,7 +70,7 @@ class UnixServer:
         self._refused_users: set[int] = set()
         self._acceptor: Acceptor | None = None
         self._stack = AsyncExitStack()
-        self._is_idle = asyncio.Event()
+        self._is_idle = Event()
         self._is_idle.set()
         self._is_stopping = False
 

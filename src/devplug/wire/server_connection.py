@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -137,7 +136,7 @@ class ServerConnection(SocketConnection):
         self._begun: list[Call] = []
         """Calls whose heads have come since the loop called last."""
         self._starts_left = _STARTS_A_TURN
-        self._unstarted: deque[tuple[Call, bytes]] = deque()
+        self._unstarted: list[tuple[Call, bytes]] = []
         """Calls that have their message and wait for a turn of the loop; some may be over by then."""
         self._takers = {
             HeadersReceived: self._take_head,
@@ -339,7 +338,7 @@ class ServerConnection(SocketConnection):
         """Start calls of an earlier turn of the loop, as many as begin in one."""
         self._starts_left = _STARTS_A_TURN
         while self._unstarted and self._starts_left:
-            call, message = self._unstarted.popleft()
+            call, message = self._unstarted.pop(0)
             if self.calls.get(call.id) is call:
                 self._start(call, message)
         if self._unstarted:

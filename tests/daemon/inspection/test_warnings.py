@@ -13,6 +13,7 @@ from devplug.daemon.inspection.warnings import (
     file_findings,
     folder_findings,
     host_findings,
+    memory_findings,
 )
 from devplug.daemon.sources.device import HostDevice, HostDeviceNode
 from devplug.devices import Health
@@ -220,6 +221,35 @@ def test_a_folder_whose_sockets_would_have_too_long_paths_is_refused_by_its_leng
         f"sockets in /{'x' * 66} would have paths of up to 108 bytes; Unix sockets take 107: choose another "
         "--plugin-dir"
     )
+
+
+def memory_of_file(*resources: str) -> list[str]:
+    file = reading("\n".join(resources))
+    assert file.config is not None
+    return [str(one) for one in file.located(memory_findings(file.config))]
+
+
+def test_a_thousand_resources_fit_into_the_daemon_sets_memory() -> None:
+    assert memory_of_file(*(f"- {{name: a.b/c{n}, discover: {{path: /dev/x}}}}" for n in range(1_000))) == []
+
+
+def test_devices_beyond_the_memory_limit_are_warned_of_with_the_limit_to_set() -> None:
+    text = "- {name: a.b/c, discover: {static: {ids: [a, b]}}, share: {replicas: %d}}"
+    assert memory_of_file(text % 33_000) == []
+    assert memory_of_file(text % 60_000) == [
+        (
+            "resources: 1 resource with 120000 devices can take more than the 192 MiB of memory that the "
+            "DaemonSet gives: set resources.limits.memory to 384Mi"
+        )
+    ]
+
+
+def test_found_devices_count_for_the_memory_limit() -> None:
+    file = reading("- {name: a.b/c, discover: {path: /dev/x*}, share: {replicas: 50_000}}".replace("_", ""))
+    assert file.config is not None
+    rows = inspected(file, {0: [found("x1", 1), found("x2", 2)]})
+    (finding,) = memory_findings(file.config, rows)
+    assert "1 resource with 100000 devices" in finding.message
 
 
 # ── on a machine ──────────────────────────────────────────────────────────────────────────────────

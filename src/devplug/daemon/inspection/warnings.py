@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from devplug.daemon.config.tree import Finding
+from devplug.daemon.footprint import LIMIT_MEBIBYTES, advised_mebibytes, devices_of
 from devplug.devices import HealthState
 from devplug.errors import quoted
 from devplug.wire.values import LIST_LIMIT_BYTES, list_size_bytes
@@ -33,6 +34,7 @@ __all__ = [
     "file_findings",
     "folder_findings",
     "host_findings",
+    "memory_findings",
 ]
 
 _REASONS: Final = {
@@ -221,6 +223,23 @@ def folder_findings(plugin_dir: str, limit_bytes: int) -> Iterator[Finding]:
             f"{limit_bytes}: choose another --plugin-dir"
         )
         yield Finding((), message)
+
+
+def memory_findings(config: Config, inspected: Iterable[Inspected] = ()) -> Iterator[Finding]:
+    """Yield that the daemon needs more memory than the DaemonSet gives; `inspected` has what was found."""
+    capacities = {one.index: one.capacity for one in inspected}
+    devices = sum(
+        max(devices_of(resource), capacities.get(index) or 0)
+        for index, resource in enumerate(config.resources)
+    )
+    advised = advised_mebibytes(len(config.resources), devices)
+    if advised > LIMIT_MEBIBYTES:
+        number = "1 resource" if len(config.resources) == 1 else f"{len(config.resources)} resources"
+        message = (
+            f"{number} with {devices} devices can take more than the {LIMIT_MEBIBYTES} MiB of memory that "
+            f"the DaemonSet gives: set resources.limits.memory to {advised}Mi"
+        )
+        yield Finding(("resources",), message)
 
 
 # ── what this machine makes of it ─────────────────────────────────────────────────────────────────

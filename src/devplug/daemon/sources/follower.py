@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from devplug.daemon.sources.debounce import Debounce, Departures
 from devplug.linux.inotify import EventKind, shared_watcher
-from devplug.linux.notifier import within
+from devplug.linux.notifier import Event, within
 from devplug.linux.uevents import DEAF_PERIOD_SECONDS, shared_uevents
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class _Follower:
         self.departures = Departures()
         self._subsystems = subsystems
         self._clock = clock
-        self._is_sooner = asyncio.Event()
+        self._is_sooner = Event()
         self._waits_until = -math.inf
 
     @contextmanager

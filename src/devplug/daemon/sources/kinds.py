@@ -5,7 +5,6 @@ A source is imported when a resource needs it: a machine uses one or two, and ea
 
 from __future__ import annotations
 
-import asyncio
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from msgspec import Struct
 
 from devplug.daemon.sources.device import HostDevice
 from devplug.holds.names import Names
+from devplug.linux.notifier import Event
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -74,7 +74,7 @@ class StaticSource(Struct, frozen=True):
     async def looks(self) -> AsyncGenerator[tuple[HostDevice, ...], None]:
         """Yield the one list there is, then nothing for ever."""
         yield self.look()
-        await asyncio.Event().wait()
+        await Event().wait()
 
     def look(self) -> tuple[HostDevice, ...]:
         """Return the devices, sorted by name."""

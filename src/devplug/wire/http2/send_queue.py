@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from devplug.wire.http2.flow_control import SendWindow
@@ -26,7 +25,7 @@ class SendQueue:
     def __init__(self, peer: PeerSettings) -> None:
         self._peer = peer
         self._ready: list[bytes] = []
-        self._waiting: deque[Stream] = deque()
+        self._waiting: list[Stream] = []
         self._has_sent_block = False
         self.window = SendWindow()
         """The window of the connection, for all streams together."""
@@ -98,7 +97,7 @@ class SendQueue:
         sent = 0
         stays: list[Stream] = []
         while self._waiting and sent < limit_bytes:
-            stream = self._waiting.popleft()
+            stream = self._waiting.pop(0)
             if stream.is_closed:
                 stream.is_waiting = False
                 continue
@@ -124,12 +123,12 @@ class SendQueue:
                 done.append(stream)
             else:
                 self._waiting.append(stream)
-        self._waiting.extendleft(reversed(stays))
+        self._waiting[:0] = stays
 
     def _send(self, stream: Stream, size: int) -> None:
         content = stream.contents[0]
         if size == len(content):
-            stream.contents.popleft()
+            stream.contents.pop(0)
         else:
             stream.contents[0] = content[size:]
         ends = stream.ends_with == b"" and not stream.contents

@@ -5,7 +5,6 @@ The table is the same for both ends. Nobody pushes, so no stream is reserved.
 
 from __future__ import annotations
 
-from collections import deque
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
@@ -155,7 +154,7 @@ class Stream:
         """Whether the other end's final header fields have come, so that further ones are trailers."""
         self.awaited_bytes: int | None = None
         """How many bytes of content are still to come; None if the other end has not said so."""
-        self.contents: deque[memoryview] = deque()
+        self.contents: list[memoryview] = []
         """The content that still waits for windows."""
         self.ends_with: bytes | None = None
         """The block that follows the content and ends the stream; empty for an end without one."""
