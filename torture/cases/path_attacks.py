@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from devplug.cdi.spec import UNPLUGGED_PATH
 from devplug.daemon.cdi.spec_files import CdiFolder
 from devplug.daemon.config.loader import load
 from devplug.daemon.context import DaemonContext
@@ -120,7 +121,9 @@ async def paths_swapped_in_cdi_specs(trial: Trial) -> None:
                         continue
                     granted += 1
                     told = scene.spec()[name]
-                    trial.check(told == [GOOD], f"I4: {name} was given as {told}", turn.number)
+                    # A look after the Allocate may have found the evil link: then no container starts.
+                    is_good = told in ([GOOD], [UNPLUGGED_PATH])
+                    trial.check(is_good, f"I4: {name} was given as {told}", turn.number)
     trial.figure("granted", granted)
     # The attacker may not have had a turn within a few.
     happened = 0 < granted < trial.count or trial.count < MANY
