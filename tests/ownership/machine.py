@@ -105,6 +105,8 @@ class UsbMachine:
         self._machine.remove(f"/sys/dev/char/{UNUSED_MAJOR}:{place.tty}")
         (self.root / _by_path(place.port)).unlink(missing_ok=True)
         self._lead_by_id(stick)
+        number = (self.root / place.folder.lstrip("/") / "dev").read_text().strip()
+        self._machine.remove(f"/sys/dev/char/{number}")
         self._machine.unplug(place.folder)
 
     def move(self, stick: Stick, port: str, tty: int | None = None) -> None:
@@ -138,6 +140,7 @@ class UsbMachine:
         char_node(self.root / "dev" / name, minor)
         self._machine.write(f"{folder}/dev", f"{UNUSED_MAJOR}:{minor}\n")
         self._machine.write(f"{folder}/uevent", f"MAJOR={UNUSED_MAJOR}\nMINOR={minor}\nDEVNAME={name}\n")
+        self._machine.link(f"/sys/dev/char/{UNUSED_MAJOR}:{minor}", folder)
 
     def _lead_by_id(self, stick: Stick) -> None:
         """Let the link by ID lead to the last twin that was plugged in, as udev does."""

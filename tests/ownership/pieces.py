@@ -84,12 +84,6 @@ class MixedMachine(UsbMachine):
         """Return the hardware that can be opened by these device numbers now."""
         return frozenset(stick for stick in self.sticks if numbers & self.numbers_of(stick))
 
-    def link_bus_nodes(self) -> None:
-        """Add the sysfs links of the sticks' bus nodes, as the kernel does."""
-        for place in self._places.values():
-            number = (self.root / place.folder.lstrip("/") / "dev").read_text().strip()
-            self.made.link(f"/sys/dev/char/{number}", place.folder)
-
     # ── hardware of several kinds ──
 
     def serial_card(self, ports: int) -> list[str]:

@@ -75,7 +75,6 @@ def made(root: Path, kinds: tuple[str, ...]) -> MixedMachine:
         machine.piece("disk", machine.disk(1))
     if "USB" in text:
         machine.plug(Stick("stick", "S"), "1")
-        machine.link_bus_nodes()
     return machine
 
 
@@ -260,6 +259,23 @@ async def test_port_keeps_its_pod_when_the_port_before_it_is_gone(
         await here.quiet()
         assert here.healthy() == {ANY: 2}
         await here.each_stick_has_one_pod()
+
+
+async def test_port_that_its_resource_does_not_match_any_more_stays_healthy(short_dir: Path) -> None:
+    """The port before it is gone: which port its path leads to is known by its rank."""
+    machine = MixedMachine(short_dir / "machine")
+    folders = machine.serial_card(2)
+    ports = [machine.piece(f"port {number}", folder) for number, folder in enumerate(folders)]
+    async with node(short_dir, machine=machine) as here:
+        await here.start(found_by("path /dev/ttyS*"))
+        await here.must_run("p", ANY)
+        await here.must_run("q", ANY)
+        high = here.owner(ports[1])
+        machine.lose(folders[0], "tty")
+        del machine.pieces[ports[0]]
+        await here.quiet()
+        await here.edit(found_by("path /dev/ttyX*"))
+        assert here.health(high) == {"Healthy"}
 
 
 # ── paths with equal file names ──

@@ -91,11 +91,12 @@ class DaemonContext(Struct):
     def _hardware_at(self, path: str) -> Hardware | None:
         """Return the hardware behind a device node of the host; None where sysfs does not know it."""
         from devplug.daemon.sources.hardware import device_of_node
-        from devplug.daemon.sources.identities import identity_of
+        from devplug.daemon.sources.identities import groups_beside, identity_of
 
         with suppress(NotADeviceNodeError):
             if (node := self.host.node(path)) and (device := device_of_node(self.host, node)):
-                return identity_of(device, {}).hardware
+                ranks = self.ownership.names.ranks.assign(groups_beside(device))
+                return identity_of(device, ranks).hardware
         return None
 
     def _held(self) -> Iterator[HeldDevice]:

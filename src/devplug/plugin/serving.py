@@ -350,7 +350,9 @@ class Serving:
     async def remove(self, resource_name: str, dra: str | None = None) -> None:
         """Stop serving a plugin once its calls in flight have ended; unknown names are ignored.
 
-        `dra` is needed where a resource is served in several ways.
+        `dra` is needed where a resource is served in several ways. Hardware that containers still have is
+        offered by no other plugin until they have ended. If this plugin has a `clean_up`, another plugin that
+        lists the hardware then has to clean it up, or this name has to be served again.
         """
         if face := self._face(resource_name, dra):
             served = self._served.pop(face)
