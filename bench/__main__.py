@@ -14,6 +14,7 @@ from pathlib import Path
 
 import devplug
 from bench.dra import DraCounts, measure_dra
+from bench.edits import measure_edits
 from bench.growth import ROUNDS, measure_growth, measure_places
 from bench.measures import Counts, measure, measure_many
 from bench.preference import measure_preference
@@ -45,15 +46,16 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description="Time a device plugin from outside, where this program plays the kubelet; then time our "
-        "own kubelet, with few and with many devices, pods and NUMA nodes; then preferred allocation, the "
-        "sandbox's scheduler, claims, and scrapes of our daemon; and what its transport costs beside grpcio.",
+        "own kubelet, with few and with many devices, pods and NUMA nodes; then edits of a configuration, preferred "
+        "allocation, the sandbox's scheduler, claims, and scrapes of our daemon; and what its transport costs "
+        "beside grpcio.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--output", choices=["table", "json"], default="table")
     parser.add_argument(
         "--only",
-        choices=["plugins", "transports", "kubelet", "preference", "scheduling", "scraping", "dra"],
+        choices=["plugins", "transports", "edits", "kubelet", "preference", "scheduling", "scraping", "dra"],
         help="measure this alone (all, but only plugins if there is a COMMAND)",
     )
     parser.add_argument("--keep", type=Path, metavar="FILE", help="write the figures there, as JSON")
@@ -116,6 +118,8 @@ async def measured(given: argparse.Namespace) -> list[Report]:
         reports.append(await measure_plugins(subjects, counts))
     if given.only == "kubelet" or not (given.only or given.command):
         reports += [await measure_growth(given.rounds), await measure_places(given.rounds)]
+    if given.only == "edits" or not (given.only or given.command):
+        reports.append(await measure_edits(COMMAND))
     if given.only == "preference" or not (given.only or given.command):
         reports.append(measure_preference())
     if given.only == "scheduling" or not (given.only or given.command):
