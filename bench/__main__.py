@@ -46,9 +46,9 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description="Time a device plugin from outside, where this program plays the kubelet; then time our "
-        "own kubelet, with few and with many devices, pods and NUMA nodes; then edits of a configuration, preferred "
-        "allocation, the sandbox's scheduler, claims, and scrapes of our daemon; and what its transport costs "
-        "beside grpcio.",
+        "own kubelet, with few and with many devices, pods and NUMA nodes; then edits of a configuration, "
+        "preferred allocation, the sandbox's scheduler, claims, and scrapes of our daemon; and what its "
+        "transport costs beside grpcio.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

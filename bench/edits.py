@@ -1,4 +1,4 @@
-"""The cost of edits of `expose.env` while pods are admitted: registrations, streams, refused calls, new answers."""
+"""The cost of edits of `expose.env` beside Allocates: registrations, refused calls, and new answers."""
 
 from __future__ import annotations
 
@@ -44,13 +44,12 @@ async def measure_edits(command: tuple[str, ...], edits: int = EDITS) -> Report:
     """Edit one variable of a resource, with an Allocate every 10 ms."""
     async with started(Subject("devplug", command, edited(0))) as plugin:
         file, calls, written_at = plugin.folder.parent / "config.yaml", Calls(), dict[str, float]()
-        caller = asyncio.create_task(_call(plugin, calls))
-        try:
+        async with asyncio.TaskGroup() as group:
+            caller = group.create_task(_call(plugin, calls))
             for number in range(1, edits + 1):
                 written_at[str(number)] = time.monotonic()
                 file.write_text(filled(edited(number), {"{devices}": str(plugin.devices)}))
                 await asyncio.sleep(EVERY_SECONDS)
-        finally:
             caller.cancel()
         clients = [one.client for one in plugin.kubelet.attempts if one.client is not None]
         ended = sum(client.has_ended for client in clients)
