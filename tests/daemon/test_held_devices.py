@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,10 +19,12 @@ from devplug.daemon.resource import ConfiguredPlugin
 from devplug.daemon.service import serve_config
 from devplug.daemon.sources.device import HostDevice
 from devplug.devices import Device
-from devplug.errors import AllocationError, UnhealthyDeviceError
+from devplug.errors import UnhealthyDeviceError
+from devplug.holds.hardware import Hardware, Use
 from devplug.holds.held_device import Rules
-from devplug.holds.held_devices import DirtyFile, HeldDevices
+from devplug.holds.held_devices import HeldDevices
 from devplug.holds.holders import Holders
+from devplug.holds.ownership import Claims
 from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import Container, Pod, PodPhase
 from devplug.kubelet_dir import CHECKPOINT_NAME
@@ -121,20 +123,23 @@ async def test_the_command_knows_what_the_device_says_of_itself(tmp_path: Path) 
 
 
 class Claimed:
-    """The devices that claims use, and two daemons that share what is known of them."""
+    """The devices that claims use, and two daemons that share the driver's record of them."""
 
     def __init__(self, folder: Path, rest: str = "") -> None:
         self.log, self.broken = folder / "log", folder / "broken"
         self.ids: set[str] = set()
+        self.adopted: dict[str, Use] = {}
+        self.are_lost = False
         one = with_command(
             "onRelease", f"echo $DEVPLUG_DEVICE_ID >> {self.log}; test ! -e {self.broken}", rest
         )
+        claims = Claims(lambda: frozenset(self.ids), adopt=self.adopt, are_records_lost=lambda: self.are_lost)
         self.old, self.new = (
-            held_devices(
-                one, None, claimed_ids=lambda: frozenset(self.ids), dirty_file=DirtyFile(folder / "dirty")
-            )
-            for _ in range(2)
+            held_devices(one, None, claims=claims, dirty_file=folder / "dirty") for _ in range(2)
         )
+
+    async def adopt(self, uses: Mapping[str, Use]) -> None:
+        self.adopted.update(uses)
 
     async def give(self, held: HeldDevices[HostDevice], *ids: str) -> None:
         """Do what the driver and the plugin do when a claim is prepared."""
@@ -157,36 +162,19 @@ async def test_what_one_daemon_gave_the_other_one_cleans_once(tmp_path: Path) ->
         await node.release(second, "a")
         assert not node.old.held_ids() | node.new.held_ids()
     assert lines(node.log) == ["a", "a"]
-    assert not (tmp_path / "dirty").exists()
 
 
-async def test_what_one_daemon_could_not_clean_the_other_one_cleans_before_it_gives_it(
-    tmp_path: Path,
-) -> None:
-    node = Claimed(tmp_path)
-    await node.give(node.old, "a")
-    node.broken.touch()
-    with pytest.raises(AllocationError, match="device a is not cleaned up: onRelease ended with 1"):
-        await node.release(node.old, "a")
-    node.broken.unlink()
-    await node.give(node.new, "a")
-    assert lines(node.log) == ["a", "a"]
-    await node.give(node.old, "a")
-    assert lines(node.log) == ["a", "a"]
-
-
-async def test_damaged_list_of_dirty_devices_has_each_device_cleaned_once(tmp_path: Path) -> None:
+async def test_devices_of_lost_records_are_cleaned_once_but_for_those_in_use(tmp_path: Path) -> None:
     node = Claimed(tmp_path)
     node.new.follow([HostDevice("a"), HostDevice("b"), HostDevice("c")], is_any_gone=False)
     await node.give(node.new, "b")
-    (tmp_path / "dirty").write_text("[")
+    node.are_lost = True
     for _ in range(2):
         await node.give(node.new, "a")
         await node.release(node.new, "a")
     assert lines(node.log) == ["a", "a", "a"]
-    await node.give(node.old, "c")
+    await node.give(node.new, "c")
     assert lines(node.log) == ["a", "a", "a", "c"]
-    assert (tmp_path / "dirty.unreadable").read_text() == "["
 
 
 async def test_replicas_that_are_released_at_the_same_time_are_cleaned_once(tmp_path: Path) -> None:
@@ -198,16 +186,33 @@ async def test_replicas_that_are_released_at_the_same_time_are_cleaned_once(tmp_
         for one in ("a::0", "a::1"):
             group.create_task(node.release(node.old, one))
     assert lines(node.log) == ["a"]
-    assert not (tmp_path / "dirty").exists()
 
 
-async def test_a_release_by_a_claim_with_nothing_to_clean_writes_nothing(tmp_path: Path) -> None:
-    plain = resource("discover: {static: {ids: [a]}}")
-    held = held_devices(
-        plain, None, claimed_ids=lambda: frozenset("a"), dirty_file=DirtyFile(tmp_path / "dirty")
-    )
-    await held.release(["a"])
-    assert list(tmp_path.iterdir()) == []
+@pytest.mark.parametrize("content", ['["a"]', "["], ids=["whole", "damaged"])
+async def test_what_an_older_version_left_to_clean_is_recorded_by_the_driver(
+    tmp_path: Path, content: str
+) -> None:
+    (tmp_path / "dirty").write_text(content)
+    node = Claimed(tmp_path)
+    hardware = Hardware("1-2", "S")
+    node.new.follow([HostDevice("a", identity=hardware)], is_any_gone=False)
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(node.new.run())
+        await until(lambda: not (tmp_path / "dirty").exists())
+        running.cancel()
+    assert node.adopted == {"a": Use("a", hardware, is_dirty=True)}
+
+
+@pytest.mark.parametrize("content", ['["a"]', "["], ids=["whole", "damaged"])
+async def test_what_an_older_version_left_to_clean_is_cleaned_before_it_is_given(
+    tmp_path: Path, content: str
+) -> None:
+    (tmp_path / "dirty").write_text(content)
+    node = Claimed(tmp_path)
+    node.new.follow([HostDevice("a")], is_any_gone=False)
+    for _ in range(2):
+        await node.give(node.new, "a")
+    assert lines(node.log) == ["a"]
 
 
 # ── with a kubelet that tells who holds what ──

@@ -16,6 +16,7 @@ from devplug.daemon.context import DaemonContext
 from devplug.daemon.resource import ConfiguredPlugin
 from devplug.devices import DeviceNode, HealthState
 from devplug.errors import UnhealthyDeviceError
+from devplug.holds.ownership import Claims
 from devplug.kubelet.pods import PodPhase
 from tests.daemon.hosts import char_node, link, needs_mknod, resource
 from tests.daemon.served import (
@@ -81,7 +82,7 @@ async def test_a_claim_that_tolerates_it_gets_a_sick_device_and_none_that_is_not
 async def test_no_toleration_gets_a_device_that_another_container_may_have(short_dir: Path) -> None:
     link(short_dir / "by-id" / "x0")
     claimed = replace(plugin(short_dir).resource, serve="dra")
-    one = ClaimedResource(claimed, DaemonContext(claimed_ids=lambda _: frozenset({"x0::1"})))
+    one = ClaimedResource(claimed, DaemonContext(claims_of=lambda _: Claims(lambda: frozenset({"x0::1"}))))
     async with aclosing(one.devices()) as lists:
         (device,) = await anext(lists)
         assert device.id == "x0::1"

@@ -123,8 +123,7 @@ class Update:
     def left(self) -> list[str]:
         """Return what is still kept of claims, and of devices to clean."""
         state = self.kubelet_root / "plugins" / "devices.example.com" / "prepared_claims.json"
-        dirty = (self.kubelet_root / "device-plugins").glob(".devplug/dirty-*")
-        return [str(one) for one in (*claims_in(state.read_bytes())[0], *self.cdi.iterdir(), *dirty)]
+        return [str(one) for one in (*claims_in(state.read_bytes())[0], *self.cdi.iterdir())]
 
 
 def _versions(slices: Any) -> list[tuple[str, str]]:

@@ -116,7 +116,6 @@ def test_the_row_of_a_driver_has_all_folders_and_rights_and_no_more() -> None:
     [
         names.FILE_NAME,
         "held-*.json",
-        "dirty-*.json",
         f"{LOCK_FOLDER}/",
         STATUS_SOCKETS.rpartition("/")[2],
         STATE_NAME,
@@ -141,7 +140,9 @@ async def test_a_daemon_that_ended_leaves_no_file_that_uninstalling_does_not_nam
     rest = f"discover: {{path: {short_dir}/dev/a}}, onRelease: {{exec: {{command: [/bin/true]}}}}"
     text = f"{{version: 1, resources: [{{name: example.com/a, {rest}}}]}}"
     async with running(short_dir / "device-plugins") as kubelet:
-        async with serve_config(load(text, "test", roots=["/tmp"]), plugin_dir=kubelet.plugin_dir):
+        socket = short_dir / "pod-resources" / "kubelet.sock"
+        config = load(text, "test", roots=["/tmp"])
+        async with serve_config(config, plugin_dir=kubelet.plugin_dir, pod_resources=socket):
             await kubelet.wait(lambda: kubelet.allocatable().get("example.com/a"))
             await kubelet.run_pod(Pod("u", "u", containers=(Container("c", {"example.com/a": 1}),)))
         left = [

@@ -83,7 +83,7 @@ class Resource(FakeResource):
         await self.gate.passed("prepare")
         return await super().prepare(requests)
 
-    async def release(self, device_ids: Sequence[str]) -> None:
+    async def release(self, device_ids: Sequence[str], *, is_again: bool = False) -> None:
         await self.gate.passed("release")
         for id_ in device_ids:
             assert id_ in self.owed or id_ in self.may_repeat, f"{id_} is released twice"

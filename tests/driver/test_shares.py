@@ -165,10 +165,10 @@ class Watched(FakeResource):
     others: Callable[[], frozenset[str]] = frozenset
     seen: list[frozenset[str]] = field(default_factory=list)
 
-    async def release(self, device_ids: Sequence[str]) -> None:
+    async def release(self, device_ids: Sequence[str], *, is_again: bool = False) -> None:
         self.seen.append(self.others() - {*device_ids})
         await asyncio.sleep(0)  # others have their turn, as while a command runs
-        await super().release(device_ids)
+        await super().release(device_ids, is_again=is_again)
 
 
 async def test_of_shares_that_end_at_once_the_last_one_sees_that_it_is_the_last(short_dir: Path) -> None:

@@ -94,7 +94,7 @@ class FakeResource:
     def uses(self, device_ids: Sequence[str]) -> dict[str, Use]:
         return {}
 
-    async def release(self, device_ids: Sequence[str]) -> None:
+    async def release(self, device_ids: Sequence[str], *, is_again: bool = False) -> None:
         if self.release_errors:
             raise self.release_errors.pop(0)
         self.released += device_ids

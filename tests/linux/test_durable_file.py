@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from devplug.holds.held_device import Remembered
-from devplug.holds.held_devices import DirtyFile
 from devplug.holds.ledger_store import LedgerFile
 from devplug.linux.durable_file import write_whole
 
@@ -21,16 +20,8 @@ def write_ledger(folder: Path) -> None:
     LedgerFile(folder, "example.com/a").write(1, lambda: {"a": Remembered()})
 
 
-def write_dirty(folder: Path) -> None:
-    DirtyFile(folder / "dirty.json").write({"a"})
-
-
 def read_ledger(folder: Path) -> object:
     return LedgerFile(folder, "example.com/a").read()
-
-
-def read_dirty(folder: Path) -> object:
-    return DirtyFile(folder / "dirty.json").read()
 
 
 def done_for(write: Callable[[], None]) -> list[str]:
@@ -49,32 +40,27 @@ def done_for(write: Callable[[], None]) -> list[str]:
     return steps
 
 
-@pytest.mark.parametrize("write", [write_ledger, write_dirty])
 def test_the_disk_has_the_content_before_the_name_and_the_name_before_it_is_relied_upon(
-    write: Callable[[Path], None], tmp_path: Path
+    tmp_path: Path,
 ) -> None:
-    assert done_for(lambda: write(tmp_path)) == ["fsync", "replace", "fsync"]
+    assert done_for(lambda: write_ledger(tmp_path)) == ["fsync", "replace", "fsync"]
 
 
-@pytest.mark.parametrize(("write", "read"), [(write_ledger, read_ledger), (write_dirty, read_dirty)])
-def test_what_a_killed_writer_left_is_removed_by_the_next_owner_and_nothing_else(
-    write: Callable[[Path], None], read: Callable[[Path], object], tmp_path: Path
-) -> None:
-    write(tmp_path)
+def test_what_a_killed_writer_left_is_removed_by_the_next_owner_and_nothing_else(tmp_path: Path) -> None:
+    write_ledger(tmp_path)
     (path,) = tmp_path.iterdir()
     path.with_name(f".{path.name}.0123abcd").touch()
     other = tmp_path / ".other.json.0123abcd"
     other.touch()
-    read(tmp_path)
+    read_ledger(tmp_path)
     assert sorted(tmp_path.iterdir()) == [other, path]
 
 
-@pytest.mark.parametrize("write", [write_ledger, write_dirty])
 def test_what_is_remembered_of_devices_is_its_owners_alone_also_where_an_older_version_wrote(
-    write: Callable[[Path], None], tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     for mode in (0o644, 0o600):
-        write(tmp_path)
+        write_ledger(tmp_path)
         (path,) = (path for path in tmp_path.iterdir() if path.suffix == ".json")
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         path.chmod(mode)

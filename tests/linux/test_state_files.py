@@ -12,7 +12,7 @@ import pytest
 
 from devplug.driver.prepared_claims import STATE_NAME, PreparedClaims
 from devplug.holds.client import read_checkpoint
-from devplug.holds.held_devices import DirtyFile
+from devplug.holds.held_devices import dirty_names
 from devplug.holds.ledger_store import LedgerFile
 from devplug.holds.names import NamesRegister
 from devplug.linux.durable_file import STATE_LIMIT_BYTES, STATE_VALUES_LIMIT, read_state
@@ -43,7 +43,7 @@ def read_ledger(path: Path) -> object:
 
 READERS: dict[str, Callable[[Path], object]] = {
     "held-*.json": read_ledger,
-    "dirty-*.json": lambda path: DirtyFile(path).read(),
+    "dirty-*.json": dirty_names,
     "names.json": lambda path: None if NamesRegister(path).fault else "no fault",
     "prepared_claims.json": read_own_claims,
     "prepared_claims.json of another driver": _claims_at,

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path
 
 import pytest
 
 from tests.daemon.hosts import needs_mknod
-from tests.ownership.claims import DRIVER, dra_node
+from tests.ownership.claims import DRIVER, DraNode, dra_node
 from tests.ownership.machine import Stick
-from tests.ownership.node import usb
+from tests.ownership.node import Described, path, usb
 from tests.virtualtime import on_virtual_time, passes
 from tests.waiting import until
 
 anyio_backend = on_virtual_time
 pytestmark = needs_mknod
 
-ANY = "example.com/any"
+ANY, OTHER = "example.com/any", "example.com/other"
 FIRST, STRANGER = Stick("first", "S"), Stick("stranger", "T")
 plugin, claims = usb(ANY), usb(ANY, serve="dra")
 
@@ -140,3 +142,103 @@ async def test_stick_of_a_pod_stays_healthy_when_its_resource_moves_to_claims(
         assert here.capacity() == {ANY: 1}
         here.end("p")
         await until(lambda: len(here.published()) == 2)
+
+
+def edits(here: DraNode) -> dict[str, Described]:
+    """Return what the resource of claims becomes while its stick is away."""
+    cleaned = here.cleaning()
+    return {
+        "same": usb(ANY, serve="dra", **cleaned),
+        "renamed": usb(OTHER, serve="dra", **cleaned),
+        "another id": usb(ANY, serve="dra", id="k-{serial}", **cleaned),
+        "path": path(ANY, "/dev/ttyUSB*", serve="dra", **here.cleaning(path(ANY, "/dev/ttyUSB*"))),
+        "device plugin": usb(ANY, **cleaned),
+        "renamed device plugin": usb(OTHER, **cleaned),
+    }
+
+
+@pytest.mark.parametrize("is_restarted", [False, True], ids=["edit", "restart"])
+@pytest.mark.parametrize(
+    "edit", ["same", "renamed", "another id", "path", "device plugin", "renamed device plugin"]
+)
+async def test_stick_that_is_away_when_its_claim_ends_is_cleaned_when_it_is_back(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch, edit: str, *, is_restarted: bool
+) -> None:
+    """Rule 8: whatever it is called by then, and however it is served."""
+    async with dra_node(short_dir, monkeypatch) as here:
+        here.machine.plug(FIRST, "1")
+        await here.start(edits(here)["same"])
+        (name,) = here.published()
+        claim = here.allocate("first", name)
+        assert await here.prepare(claim) == ""
+        here.machine.unplug(FIRST)
+        await here.quiet()
+        assert await here.unprepare(claim) == ""
+        assert here.cleaned() == []
+        edited = edits(here)[edit]
+        await (here.restart(edited) if is_restarted else here.edit(edited))
+        here.machine.plug(FIRST, "2")
+        await here.quiet()
+        assert here.cleaned() == ["first"]
+        if "device plugin" in edit:
+            await here.must_run("p", str(edited["name"]))
+        else:
+            (name,) = here.published()
+            assert await here.prepare(here.allocate("second", name)) == ""
+        assert here.cleaned() == ["first"]
+
+
+def mark(resource_name: str) -> str:
+    return hashlib.sha256(resource_name.encode()).hexdigest()[:12]
+
+
+@pytest.mark.parametrize("name", [ANY, OTHER], ids=["same name", "renamed"])
+async def test_stick_that_an_older_daemon_left_to_clean_is_cleaned(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Rule 8: an older daemon wrote device IDs alone, in a file of their own."""
+    async with dra_node(short_dir, monkeypatch) as here:
+        here.machine.plug(FIRST, "1")
+        cleaned = {"serve": "dra", **here.cleaning()}
+        await here.start(usb(ANY, **cleaned))
+        here.machine.unplug(FIRST)
+        await here.stop()
+        (names,) = here.memory()
+        ((device_id, _),) = json.loads(names.read_text())["resources"][ANY]["names"].values()
+        file = names.with_name(f"dirty-{mark(ANY)}.json")
+        file.write_text(json.dumps([device_id]))
+        await here.start(usb(ANY, **cleaned))
+        assert not file.exists()
+        await here.restart(usb(name, **cleaned))
+        here.machine.plug(FIRST, "2")
+        await here.quiet()
+        assert here.cleaned() == ["first"]
+        (published,) = here.published()
+        assert await here.prepare(here.allocate("first", published)) == ""
+
+
+@pytest.mark.parametrize("damage", ["damaged", "missing"])
+async def test_lost_records_of_claims_clean_what_no_claim_has(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    """Rule 8."""
+    async with dra_node(short_dir, monkeypatch) as here:
+        here.machine.plug(FIRST, "1")
+        here.machine.plug(STRANGER, "2")
+        await here.start(usb(ANY, serve="dra", **here.cleaning()))
+        name, other = here.published()
+        first, second = here.allocate("first", name), here.allocate("second", other)
+        assert [await here.prepare(one) for one in (first, second)] == ["", ""]
+        here.machine.unplug(FIRST)
+        await here.quiet()
+        assert [await here.unprepare(first)] == [""]
+        await here.stop()
+        state = short_dir / "plugins" / DRIVER / "prepared_claims.json"
+        state.write_text("[") if damage == "damaged" else state.unlink()
+        await here.start()
+        here.machine.plug(FIRST, "1")
+        await here.quiet()
+        assert here.cleaned() == ["first"]
+        assert here.published() == [name, other]
+        assert await here.prepare(here.allocate("third", name)) == ""
+        assert here.cleaned() == ["first"]

@@ -126,7 +126,7 @@ NUMBERS: Final = {
     "a reader that does not read": USUAL.write_seconds,
     "series of single devices": DEVICE_SERIES_LIMIT,
     "the configuration file": SIZE_LIMIT_BYTES // 2**20,
-    "a state file: `held-*`, `dirty-*`, `names`, `prepared_claims`": STATE_VALUES_LIMIT,
+    "a state file: `held-*`, `names`, `prepared_claims`": STATE_VALUES_LIMIT,
     "what is kept of a command's output": OUTPUT_LIMIT_BYTES // 1024,
 }
 

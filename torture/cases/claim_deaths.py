@@ -108,7 +108,7 @@ class _Resource:
     def uses(self, _: Sequence[str]) -> Mapping[str, Use]:
         return {}
 
-    async def release(self, device_ids: Sequence[str]) -> None:
+    async def release(self, device_ids: Sequence[str], **_: bool) -> None:
         self._note("-", device_ids)
 
     async def current(self, device_ids: Sequence[str], _: int) -> Mapping[str, ContainerResponse]:

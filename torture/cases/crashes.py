@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 from devplug.cdi.spec import CdiDevice, CdiNode, CdiSpec, parse
 from devplug.daemon.cdi.spec_files import CdiFolder, file_name
 from devplug.holds.held_device import Remembered
-from devplug.holds.held_devices import DirtyFile
 from devplug.holds.ledger_store import LedgerFile
 from devplug.k8s.objects import text, with_part
 from devplug.kubelet.checkpoint import Checkpoint, CheckpointEntry, decode, encode
@@ -174,14 +173,6 @@ def _read_held(folder: Path) -> int | None:
     return None if memory is None else _value_of([*memory])
 
 
-def _write_dirty(folder: Path, value: int) -> None:
-    DirtyFile(folder / "dirty.json").write(_names(value))
-
-
-def _read_dirty(folder: Path) -> int | None:
-    return _value_of([*(DirtyFile(folder / "dirty.json").read() or ())])
-
-
 def _write_state(folder: Path, value: int) -> None:
     """Write to the end, in a process that has no loop yet."""
     child = os.fork()
@@ -232,5 +223,4 @@ _KINDS: Final[dict[str, tuple[Callable[[Path, int], None], Callable[[Path], int 
     "checkpoint": (_write_checkpoint, _read_checkpoint),
     "cdi": (_write_cdi, _read_cdi),
     "held": (_write_held, _read_held),
-    "dirty": (_write_dirty, _read_dirty),
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import time
 from contextlib import suppress
@@ -14,10 +13,10 @@ from msgspec.structs import replace
 
 from devplug.daemon.sources.host import Host, NotADeviceNodeError
 from devplug.holds.decide import Face
-from devplug.holds.held_devices import DirtyFile
+from devplug.holds.ledger_store import resource_mark
 from devplug.holds.names import FILE_NAME as NAMES_FILE
 from devplug.holds.names import NamesRegister
-from devplug.holds.ownership import HeldDevice, Ownership, held_by_pods, number_at
+from devplug.holds.ownership import Claims, HeldDevice, Ownership, held_by_pods, number_at
 from devplug.linux.boot import boot_id
 
 if TYPE_CHECKING:
@@ -57,8 +56,8 @@ class DaemonContext(Struct):
     """Returns a value that changes with `claimed`."""
     holders: Holders | None = None
     """The holders of devices; None if they cannot be known, as without the kubelet's monitoring socket."""
-    claimed_ids: Callable[[Face], frozenset[str]] = lambda _face: frozenset()
-    """Returns the device IDs of a resource that claims use, by a driver."""
+    claims_of: Callable[[Face], Claims] = lambda _face: Claims()
+    """Returns what claims have of a resource's devices, by a driver."""
     cdi: CdiFolder | None = None
     """Where specs of ours go; None if no resource ever had `strategy: cdi`."""
     memory: Path | None = None
@@ -120,22 +119,13 @@ class DaemonContext(Struct):
         """Return who knows the holders of a resource's devices; None if claims use them."""
         return None if resource.serve == "dra" else self.holders
 
-    def claimed_use(self, face: Face, device_id: str) -> Use | None:
-        """Return what containers have of a device that a claim uses, as far as it is known."""
-        wanted = *face, device_id
-        held = (((one.resource_name, one.driver, one.device_id), one.use) for one in self.claimed())
-        return next((use for key, use in held if key == wanted), None)
-
     def host_for(self, resource_name: str) -> Host:
         """Return the host as the sources of one resource see it: their looks are counted."""
         return replace(self.host, on_look=partial(self.on_look, resource_name))
 
-    def dirty_file(self, resource_name: str) -> DirtyFile | None:
-        """Return the path of the list of a resource's devices that are to be cleaned."""
-        if self.memory is None:
-            return None
-        mark = hashlib.sha256(resource_name.encode()).hexdigest()[:12]
-        return DirtyFile(self.memory / f"dirty-{mark}.json")
+    def dirty_file(self, resource_name: str) -> Path | None:
+        """Return where an older version has left which devices of a resource are to be cleaned."""
+        return None if self.memory is None else self.memory / f"dirty-{resource_mark(resource_name)}.json"
 
     def warn_of_missing_numa_nodes(
         self, resource_name: str, devices: Collection[HostDevice], logged_nodes: set[int | None]

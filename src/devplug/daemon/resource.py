@@ -92,13 +92,13 @@ class ConfiguredPlugin(DevicePlugin):
         self.held: HeldDevices[HostDevice] = HeldDevices(
             care_of(resource),
             self.context.holders_of(resource),
-            claimed_ids=partial(self.context.claimed_ids, face) if resource.serve == "dra" else None,
-            claimed_use=partial(self.context.claimed_use, face),
+            claims=self.context.claims_of(face) if resource.serve == "dra" else None,
             releasing=self.context.releasing.setdefault(face, set()),
             given=self.context.given.setdefault(face, {}),
             clean_elsewhere=self.context.clean_elsewhere,
             is_in_use=partial(self.context.ownership.is_in_use, face),
             dirty_file=self.context.dirty_file(resource.name),
+            hardware_of=partial(self.context.ownership.names.hardware_of, resource.name),
             before=before.held if before else None,
         )
         self.kept: Kept = before.kept if before else Kept(self)

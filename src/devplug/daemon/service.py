@@ -286,7 +286,7 @@ async def serve_config(
             on_change=serving.notifier.notify,
         )
         daemon = Daemon(serving, context, group)
-        context.claimed_ids = serving.drivers.claimed_ids
+        context.claims_of = serving.drivers.claims_of
         context.clean_elsewhere = daemon.clean_elsewhere
         context.claimed = serving.drivers.held
         context.claims_revision = lambda: serving.drivers.claims_revision

@@ -34,6 +34,7 @@ __all__ = [
     "last_used",
     "meets",
     "numbered",
+    "to_clean",
 ]
 
 Response = TypeVar("Response")
@@ -66,6 +67,12 @@ class DeviceUse(Struct, frozen=True):
         """Whether both are of one device."""
         return (self.resource_name, self.device_id) == (other.resource_name, other.device_id)
 
+    def is_of_hardware(self, other: DeviceUse) -> bool:
+        """Whether both are of one device, or of two replicas of one."""
+        if self.is_of(other) or self.use is None or other.use is None:
+            return self.is_of(other)
+        return (self.resource_name, self.use.name) == (other.resource_name, other.use.name)
+
     def excludes(self, other: DeviceUse) -> bool:
         """Whether one claim cannot have this, and another claim the other, at the same time (D79, D86)."""
         if not self.is_of(other):
@@ -93,6 +100,9 @@ class ClaimUse(Struct, frozen=True):
     """Whether the claim was made for one pod, so that no other pod comes to use it."""
     owner: str = ""
     """What has prepared the claim: `devplug.holds.other_files.IN_CODE`, or empty for a daemon."""
+    is_released: bool = False
+    """Whether no container has the devices any more, and they only have to be cleaned up. An older version
+    takes it for a claim in use, until the API server shows that it is not."""
 
     def __str__(self) -> str:
         """Return the form that stands in messages."""
@@ -115,6 +125,19 @@ def in_the_way(use: ClaimUse, claims: Mapping[str, ClaimUse], ending: Container[
             device.excludes(wanted) or (other.uid in ending and device.is_of(wanted))
             for device in other.devices
             for wanted in use.devices
+        ):
+            return other
+    return None
+
+
+def to_clean(use: ClaimUse, released: Iterable[ClaimUse]) -> ClaimUse | None:
+    """Return a claim that has released a device of this use, which has to be cleaned up first."""
+    for other in released:
+        if any(
+            device.is_of_hardware(wanted)
+            for device in other.devices
+            for wanted in use.devices
+            if not wanted.has_admin_access
         ):
             return other
     return None

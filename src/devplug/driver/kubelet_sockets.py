@@ -12,12 +12,16 @@ import hashlib
 import logging
 import os
 import re
+import secrets
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from devplug.cdi.files import CDI_FOLDER
+from devplug.driver.claim_uses import ClaimUse, DeviceUse
 from devplug.driver.counters import ClaimCounters
+from devplug.driver.device_names import device_name
 from devplug.driver.health import HealthService
 from devplug.driver.offer import Offer
 from devplug.driver.prepared_claims import PreparedClaims
@@ -39,12 +43,12 @@ from devplug.wire.sockets import UNIX_SOCKETS, Listener, unary
 from devplug.wire.values import PluginInfo, RegistrationStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from devplug.driver.claim_uses import ClaimUse
     from devplug.driver.offer import ClaimReader, DriverResource
     from devplug.driver.parameters import ParameterDecoder
     from devplug.driver.pool_entries import SharesInUse
+    from devplug.holds.hardware import Use
     from devplug.wire.values import PodResources
 
 __all__ = ["KubeletSockets"]
@@ -161,6 +165,27 @@ class KubeletSockets:
         """The claims in use, by UID."""
         return self._store.claims
 
+    def recorded(self) -> Iterator[ClaimUse]:
+        """Yield the claims in use, and the released claims with devices to clean up."""
+        yield from self._store.claims.values()
+        yield from self._store.released.values()
+
+    @property
+    def are_records_lost(self) -> bool:
+        """Whether it is not known any more which devices are to be cleaned up."""
+        return self._store.are_records_lost
+
+    async def adopt(self, resource_name: str, uses: Mapping[str, Use]) -> None:
+        """Record devices to clean up whose uses are not recorded. Raises `KubeletError`."""
+        devices = tuple(
+            DeviceUse("", device_name(resource_name, device_id), resource_name, device_id, use=use)
+            for device_id, use in sorted(uses.items())
+        )
+        uid = f"to-clean-{secrets.token_hex(6)}"
+        async with self._store.locked():
+            await self._store.leave(ClaimUse("devplug", uid, uid, devices, int(time.time())))
+        self.offer.changed.notify()
+
     @property
     def claims_revision(self) -> int:
         """A number that changes whenever `claims` does."""
@@ -188,6 +213,7 @@ class KubeletSockets:
             )
             refresher = Refresher(self._store, self._resources, self.offer)
             tasks.create_task(refresher.run(), name="devplug claims' files")
+            tasks.create_task(service.clean_up_released(), name="devplug clean-up of ended claims")
             sweeper = Sweeper(
                 self.name, self._node_name, self._store, service.end, self._reader, self._kubelet
             )

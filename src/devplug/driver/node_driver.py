@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from devplug.driver.offer import DriverResource
     from devplug.driver.parameters import ParameterDecoder
     from devplug.driver.status import PublisherStatus
+    from devplug.holds.hardware import Use
     from devplug.k8s.account import Account
     from devplug.k8s.client import ApiServer, Kind
     from devplug.k8s.objects import Object
@@ -212,6 +213,40 @@ class NodeDriver:
     def claims(self) -> Iterable[ClaimUse]:
         """Return the claims that use devices."""
         return self._sockets.claims.values()
+
+    def recorded(self) -> Iterable[ClaimUse]:
+        """Return the claims in use, and the released claims with devices to clean up."""
+        return self._sockets.recorded()
+
+    @property
+    def are_records_lost(self) -> bool:
+        """Whether it is not known any more which devices are to be cleaned up."""
+        return self._sockets.are_records_lost
+
+    def use_of(self, resource_name: str, device_id: str) -> Use | None:
+        """Return what containers have of a device, or had until it is to be cleaned up, as far as known."""
+        found = (
+            device.use
+            for claim in self.recorded()
+            for device in claim.devices
+            if (device.resource_name, device.device_id) == (resource_name, device_id)
+            and not device.has_admin_access
+        )
+        return next(found, None)
+
+    def ids_to_clean(self, resource_name: str) -> frozenset[str]:
+        """Return the IDs of a resource's devices that no claim uses, and that are to be cleaned up."""
+        return frozenset(
+            device.device_id
+            for claim in self.recorded()
+            if claim.is_released
+            for device in claim.devices
+            if device.resource_name == resource_name
+        )
+
+    async def adopt(self, resource_name: str, uses: Mapping[str, Use]) -> None:
+        """Record devices to clean up, by ID, whose uses are not recorded. Raises `KubeletError`."""
+        await self._sockets.adopt(resource_name, uses)
 
     def claims_of(self, resource_name: str) -> Mapping[str, tuple[DeviceClaim, ...]]:
         """Return the claims that use each of a resource's devices, by device ID."""

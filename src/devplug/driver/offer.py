@@ -75,11 +75,13 @@ class DriverResource(Protocol):
         prepared, and changes nothing. Raises `AllocationError` where it cannot be known, to be asked again.
         """
 
-    async def release(self, device_ids: Sequence[str]) -> None:
+    async def release(self, device_ids: Sequence[str], *, is_again: bool = False) -> None:
         """Clean up devices that no claim uses any more; called once a use, again only after a failure.
 
         A failure is an error, or the end of this process before it was noted that the use is over. Raises
-        `AllocationError` to be called again by the kubelet, after some 10 s; until then the pod stays.
+        `AllocationError` to be called again by the kubelet, after some 10 s; until then the pod stays. Raises
+        `NotCleanedError` for devices that cannot be cleaned now: the claim has ended, and this is called
+        again for them, with `is_again`.
         """
 
 

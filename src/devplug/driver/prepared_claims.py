@@ -76,6 +76,10 @@ class PreparedClaims:
         """A number that changes whenever `claims` does."""
         self.claims: dict[str, ClaimUse] = {}
         """By UID. Right while the lock is held; before that, as of the last time that it was."""
+        self.released: dict[str, ClaimUse] = {}
+        """By UID: the claims that have released their devices, which are to be cleaned up."""
+        self.are_records_lost = False
+        """Whether the state file was lost, so that `released` is not known."""
         self.seen: dict[str, Sequence[Device | None]] = {}
         """By UID: the devices as they were when the CDI file was last held against them; None for each that
         was not offered."""
@@ -123,7 +127,7 @@ class PreparedClaims:
         """Know the claims from the start, as far as both tell: the first lock makes them agree."""
         self.revision += 1
         with suppress(OSError, msgspec.DecodeError):
-            self.claims = self._log.read()
+            self.claims, self.released = _parted(self._log.read())
         for folder in (self.cdi_folder, self._folder / COPIES_NAME):
             with suppress(OSError):
                 uses = list(published_uses(self._driver, folder))
@@ -297,22 +301,36 @@ class PreparedClaims:
         self.seen.pop(uid, None)
         self._equal.pop(uid, None)
         self.asked_for.discard(uid)
-        if self.claims.pop(uid, None) is not None:
+        was_released = self.released.pop(uid, None) is not None
+        if self.claims.pop(uid, None) is not None or was_released:
             self.revision += 1
             await self._note(Entry(ended=uid), is_durable=False)
 
     async def _note(self, entry: Entry, *, is_durable: bool) -> None:
         try:
-            await self._log.note(entry, self.claims, is_durable=is_durable)
+            await self._log.note(entry, {**self.released, **self.claims}, is_durable=is_durable)
         except OSError as error:
             why = error.strerror or str(error)
             raise KubeletError(f"cannot write {self._folder / STATE_NAME}: {why}") from error
+
+    async def leave(self, use: ClaimUse) -> None:
+        """Note that a use is over, and that its devices are to be cleaned up."""
+        left = replace(use, boot_id="", is_released=True)
+        if self.released.get(use.uid) == left:
+            return
+        self.seen.pop(use.uid, None)
+        self._equal.pop(use.uid, None)
+        self.asked_for.discard(use.uid)
+        self.claims.pop(use.uid, None)
+        self.released[use.uid] = left
+        self.revision += 1
+        await self._note(Entry(left), is_durable=True)
 
     # ── reading ──
 
     def _load(self) -> None:
         """Read both, and make them agree: at the start, and after another instance has written."""
-        claims = self._kept()
+        claims, self.released = _parted(self._kept())
         with explained(self.cdi_folder, "read"):
             claims.update(self._published(claims))
         if self._is_first:
@@ -370,8 +388,10 @@ class PreparedClaims:
         path = self._folder / STATE_NAME
         remove_remains(path)
         try:
+            self.are_records_lost |= self._is_first and not path.exists() and self._has_published()
             return self._log.read()
         except (msgspec.DecodeError, NoStateError) as error:
+            self.are_records_lost = True
             spare = path.with_name(f"{STATE_NAME}.unreadable")
             path.replace(spare)
             logger.error(  # noqa: TRY400 -- it is no bug
@@ -380,11 +400,22 @@ class PreparedClaims:
             )
             return {}
 
+    def _has_published(self) -> bool:
+        """Whether there are CDI files of claims, or copies of them."""
+        folders = self.cdi_folder, self._folder / COPIES_NAME
+        return any(uid_of_file(self._driver, name) for folder in folders for name in _names(folder))
+
     def _cdi_path(self, uid: str) -> Path:
         return self.cdi_folder / file_name(self._driver, uid)
 
     def _copy_path(self, uid: str) -> Path:
         return self._folder / COPIES_NAME / file_name(self._driver, uid)
+
+
+def _parted(uses: Mapping[str, ClaimUse]) -> tuple[dict[str, ClaimUse], dict[str, ClaimUse]]:
+    """Return the uses that last, and the released uses with devices to clean up."""
+    lasting = {uid: use for uid, use in uses.items() if not use.is_released}
+    return lasting, {uid: use for uid, use in uses.items() if use.is_released}
 
 
 def _has_file(driver: str, use: ClaimUse) -> bool:

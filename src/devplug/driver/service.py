@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
+from devplug.backoff import backoff_seconds
 from devplug.driver.claim_spec import answer, claim_spec, clashes, variables_of_two
 from devplug.driver.claim_uses import (
     ClaimUse,
@@ -41,6 +42,7 @@ from devplug.driver.claim_uses import (
     last_used,
     meets,
     numbered,
+    to_clean,
 )
 from devplug.driver.claims import (
     ClaimRefusedError,
@@ -56,6 +58,7 @@ from devplug.driver.offer import ClaimRequest
 from devplug.driver.parameters import configured, merged
 from devplug.driver.shares import with_shares
 from devplug.errors import DevplugError, IncidentError, NotReadyError, one_line, quoted
+from devplug.holds.held_device import NotCleanedError
 from devplug.k8s.errors import ClusterError, NotThereError, RefusedError
 from devplug.k8s.objects import text
 from devplug.linux.notifier import within
@@ -90,6 +93,14 @@ PATIENCE_SECONDS: Final = 20.0
 """How long a call waits for what may pass; the kubelet gives it up after 45 s (dra.md D17)."""
 
 AGAIN_SECONDS: Final = 0.25
+
+CLEAN_AGAIN_SECONDS: Final = 10.0
+"""How often the clean-up of released devices is tried again: another resource may find them, or use them no
+more."""
+
+CLEAN_AGAIN_MOST_SECONDS: Final = 600.0
+"""The longest wait after clean-ups that failed."""
+
 TEXT_LIMIT_BYTES: Final = 800
 """Longest error: the event that shows it takes 1024 bytes."""
 
@@ -240,6 +251,12 @@ class ClaimService:
                 use = replace(use, since=old.since)
             elif old is not None:  # the claim was released since, and allocated again
                 await self.end(old)
+            if (left := self._store.released.get(claim.uid)) is not None:
+                await self.end(left)
+                if claim.uid in self._store.released:
+                    raise ClaimRefusedError(
+                        f"devices of ResourceClaim {left} are still to be cleaned up after its last use"
+                    )
             self._store.seen[use.uid] = self._offer.devices_of(one.name for one in use.devices)
             use = await self._begin(use, shared, deadline)
             begun.set()
@@ -342,8 +359,16 @@ class ClaimService:
     async def _begin(self, use: ClaimUse, shared: Mapping[str, ClaimUse], deadline: float) -> ClaimUse:
         """Let a use begin, once no other claim has a device in a way that keeps this one out; return it."""
         store = self._store
+        tried: set[str] = set()
         while True:
             use = with_shares(use, self._offer.devices, store.claims)
+            waiting = [one for uid, one in store.released.items() if uid not in tried]
+            if waiting and (left := to_clean(self._with_uses(use), waiting)) is not None:
+                tried.add(left.uid)
+                async with store.alone(left.uid):
+                    if left.uid in store.released:
+                        await self.end(store.released[left.uid])
+                continue
             if (other := in_the_way(use, store.claims, self._ending)) is None:
                 use = numbered(self._with_uses(use), self._meeting(use, shared))
                 await store.begin(use)
@@ -433,31 +458,86 @@ class ClaimService:
             self._store.unpublish(use.uid)
             left: list[DeviceUse] = []
             failures: list[Exception] = []
-            for name, ids in by_resource(last_used(use, self._store.claims, self._ending)).items():
+            cleaned: list[DeviceUse] = []
+            is_again = use.is_released
+            for name, devices in _grouped(last_used(use, self._store.claims, self._ending)).items():
                 try:
-                    await self._release(name, ids)
+                    await self._release(name, devices, is_again=is_again)
+                    cleaned += devices
+                except NotCleanedError as error:
+                    left += (one for one in devices if one.device_id in error.device_ids)
+                    cleaned += (one for one in devices if one.device_id not in error.device_ids)
                 except Exception as error:  # noqa: BLE001 -- raised below, when all have had their turn
                     failures.append(error)
                     left += (one for one in use.devices if one.resource_name == name)
-            if failures:
+            if failures and not is_again:
                 await self._store.begin(replace(use, devices=tuple(left), boot_id=""))
+            elif left:
+                await self._store.leave(replace(use, devices=tuple(left)))
+            else:
+                await self._store.end(use.uid)
+            await self._note_cleaned(cleaned)
+            if failures:
                 raise failures[0]
-            await self._store.end(use.uid)
         finally:
             self._ending.discard(use.uid)
-        self._offer.changed.notify()
-        audit.info("unprepared", extra=facts_of(use))
+        if not (is_again and left):
+            self._offer.changed.notify()
+        if not is_again:
+            audit.info("unprepared", extra=facts_of(use))
 
-    async def _release(self, resource_name: str, device_ids: Sequence[str]) -> None:
+    async def _note_cleaned(self, devices: Sequence[DeviceUse]) -> None:
+        """Note that devices are clean, whatever claim had them before."""
+        for use in list(self._store.released.values()):
+            left = [one for one in use.devices if not any(map(one.is_of_hardware, devices))]
+            if not left:
+                await self._store.end(use.uid)
+            elif len(left) < len(use.devices):
+                await self._store.leave(replace(use, devices=tuple(left)))
+
+    async def _release(self, resource_name: str, devices: Sequence[DeviceUse], *, is_again: bool) -> None:
+        """Have the resource clean up devices; raises `NotCleanedError` for those that it cannot clean now."""
         deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
         resource = await self._patient(partial(self._resource, resource_name), NotReadyError, deadline)
-        if resource is None:
-            logger.warning(
-                "a resource is not served any more; its devices were not cleaned up",
-                extra={"resource_name": resource_name, "device_ids": list(device_ids)},
-            )
-        else:
-            await resource.release(device_ids)
+        ids = tuple(dict.fromkeys(one.device_id for one in devices))
+        if resource is not None:
+            await resource.release(ids, is_again=is_again)
+        elif dirty := [one.device_id for one in devices if one.use is not None and one.use.is_dirty]:
+            raise NotCleanedError(dirty)
+
+    async def clean_up_released(self) -> None:
+        """Clean up devices that could not be cleaned when their claim ended, until cancelled.
+
+        They may have been unplugged then.
+        """
+        failures: dict[str, int] = {}
+        while True:
+            change = self._offer.changed.next
+            failures = {uid: count for uid, count in failures.items() if uid in self._store.released}
+            for uid in list(self._store.released):
+                try:
+                    async with self._store.alone(uid), self._store.locked():
+                        if (use := self._store.released.get(uid)) is not None:
+                            await self.end(use)
+                except (DevplugError, TimeoutError) as error:
+                    failures[uid] = failures.get(uid, 0) + 1
+                    logger.warning(
+                        "devices of a claim that has ended are not cleaned up; tried again",
+                        extra={"claim_uid": uid, "reason": str(error)},
+                    )
+            tries = max(failures.values(), default=0)
+            if tries:
+                await asyncio.sleep(backoff_seconds(tries, CLEAN_AGAIN_SECONDS, CLEAN_AGAIN_MOST_SECONDS))
+            else:
+                await within(CLEAN_AGAIN_SECONDS if self._store.released else None, change.wait())
+
+
+def _grouped(devices: Sequence[DeviceUse]) -> Mapping[str, Sequence[DeviceUse]]:
+    """Return devices by the names of their resources."""
+    found: dict[str, list[DeviceUse]] = {}
+    for one in devices:
+        found.setdefault(one.resource_name, []).append(one)
+    return found
 
 
 def _text_of(error: Exception, facts: Mapping[str, str]) -> str:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import msgspec
 from msgspec import Struct
 
+from devplug.errors import AllocationError
 from devplug.holds.hardware import Hardware, Use, use_entry
 from devplug.status import Holder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from devplug.wire.values import SocketIdentity
 
@@ -83,6 +84,14 @@ class Rules(Struct, frozen=True):
     trusts_empty: bool = False
     """Whether an answer without any pod shows that nothing is held. A kubelet that has just started answers
     so for a second, or as long as the API server is away (reference of the kubelet, L6)."""
+
+
+class NotCleanedError(AllocationError):
+    """Devices of a claim are to be cleaned up later: they are unplugged, or in use in another way."""
+
+    def __init__(self, device_ids: Iterable[str]) -> None:
+        self.device_ids = frozenset(device_ids)
+        super().__init__(f"not cleaned up yet: {', '.join(sorted(self.device_ids))}")
 
 
 # ── the text of a ledger file ──

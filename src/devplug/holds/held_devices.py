@@ -2,7 +2,7 @@
 
 A device is dirty from its Allocate until it was cleaned up. The kubelet never says that a pod has ended. So
 the clean-up runs when PodResources no longer lists a holder of the device, or, if the kubelet allocates it
-again before that, within that Allocate. The names of dirty devices are in a file, for the next process.
+again before that, within that Allocate. The next process knows of it by the holds, or by the driver's claims.
 """
 
 from __future__ import annotations
@@ -18,18 +18,20 @@ from msgspec import Struct, field
 
 from devplug.backoff import backoff_seconds
 from devplug.devices import Device, Health
-from devplug.errors import AllocationError, UnhealthyDeviceError
-from devplug.holds.hardware import REPLICA_MARK
+from devplug.errors import AllocationError, KubeletError, UnhealthyDeviceError
+from devplug.holds.hardware import REPLICA_MARK, Use
+from devplug.holds.held_device import NotCleanedError
 from devplug.holds.ledger import NO_USES
-from devplug.linux.durable_file import read_state, remove_remains, write_whole
+from devplug.linux.durable_file import read_state, remove_remains
 from devplug.linux.notifier import Event, within
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from devplug.holds.hardware import Use
+    from devplug.holds.hardware import Hardware, Key
     from devplug.holds.holders import Holders
+    from devplug.holds.ownership import Claims
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +55,14 @@ class CleanableDevice(Protocol):
     @property
     def name(self) -> str:
         """A device ID, or what the IDs of its replicas begin with."""
+
+    @property
+    def identity(self) -> Hardware | None:
+        """The identity of its hardware; None if that is not known."""
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        """Its folder below /sys/devices and its device numbers."""
 
     @property
     def has_hardware(self) -> bool:
@@ -88,7 +98,9 @@ class Books(Struct, Generic[AnyFound]):
     dirty: set[str] = field(default_factory=set)
     """The names of devices that have to be cleaned up."""
     inherited: set[str] = field(default_factory=set)
-    """The dirty devices that an older version has left in its own file."""
+    """The dirty devices that an older version has left in a file of its own."""
+    unknown: set[str] | None = None
+    """The devices that were seen since it was noticed that records are lost; None if they are not."""
     faults: dict[str, str] = field(default_factory=dict)
     """Why the last clean-up failed, by name."""
     releasing: set[str] = field(default_factory=set)
@@ -102,9 +114,9 @@ class Books(Struct, Generic[AnyFound]):
 class HeldDevices(Generic[AnyFound]):
     """The allocated devices of one resource; lives as long as the resource is served.
 
-    Without `holders` a device counts as held for ever after its Allocate, unless `claimed_ids` returns those
-    that claims use; `claimed_use` returns what containers have of one, and `releasing` gets those that claims
-    release. `dirty_file` keeps the names of dirty devices over a restart. `before` are those of the
+    Without `holders` a device counts as held for ever after its Allocate, unless it is for `claims`;
+    `releasing` gets those that claims release. At `dirty_file` an older version has left names of dirty
+    devices. `hardware_of` returns the hardware that had such a name. `before` are those of the
     resource before an edit: both have the same books, as calls of before may still run. `given` has what
     every Allocate gave, by device ID, as long as PodResources is not asked who holds what.
     `clean_elsewhere` has hardware cleaned by the resource that finds it now, where this one does not, or
@@ -112,8 +124,7 @@ class HeldDevices(Generic[AnyFound]):
     argument. `is_in_use` tells whether a container has the hardware of a device by another resource.
 
     Two daemons may serve the claims of a resource side by side, and release what the other one has given. So
-    what is in use stands in the driver's state file alone, and `dirty_file` has what was not cleaned after
-    that: it is read when it counts, which is while the driver holds the lock of its claims.
+    what is in use, and what could not be cleaned after that, stands in the driver's state file alone.
     """
 
     def __init__(
@@ -121,10 +132,10 @@ class HeldDevices(Generic[AnyFound]):
         care: Care[AnyFound],
         holders: Holders | None,
         *,
-        claimed_ids: Callable[[], frozenset[str]] | None = None,
-        claimed_use: Callable[[str], Use | None] = lambda _: None,
+        claims: Claims | None = None,
         releasing: set[str] | None = None,
-        dirty_file: DirtyFile | None = None,
+        dirty_file: Path | None = None,
+        hardware_of: Callable[[str], Hardware | None] = lambda _: None,
         before: HeldDevices[AnyFound] | None = None,
         given: dict[str, Use | None] | None = None,
         clean_elsewhere: Callable[[Use, bool], Awaitable[str | None]] | None = None,
@@ -134,15 +145,15 @@ class HeldDevices(Generic[AnyFound]):
         self.books: Books[AnyFound] = before.books if before else Books()
         if releasing is not None:
             self.books.releasing = releasing
-        self._claimed_use = claimed_use
         books = self.books
         self.changed = books.changed
         """Set when `health_of` or `held_names` have changed. Whoever waits for it clears it."""
         self._care = care
         self._holders = holders
-        self._claimed_ids = claimed_ids
+        self._claims = claims
         self._retry_seconds = retry_seconds
         self._file = dirty_file
+        self._hardware_of = hardware_of
         self._given: dict[str, Use | None] = {} if given is None else given
         self._grouped: frozenset[str] | None = None
         self._ids_of: defaultdict[str, list[str]] = defaultdict(list)
@@ -156,14 +167,15 @@ class HeldDevices(Generic[AnyFound]):
         self._is_in_use = is_in_use
         self._releasing = books.releasing
         is_damaged = False
-        if before is None and claimed_ids is None:
-            inherited = frozenset[str]() if dirty_file is None else dirty_file.read()
+        if before is None:
+            inherited = frozenset[str]() if dirty_file is None else dirty_names(dirty_file)
             self._inherited.update(inherited or ())
-            self._dirty |= {*self.held_names(), *self._inherited}
+            if claims is None:
+                self._dirty |= {*self.held_names(), *self._inherited}
             is_damaged = inherited is None
         self._is_lost = is_damaged and care.clean is not None
         """Whether records were lost, so that each device is to be cleaned that no container holds."""
-        if holders is not None and care.clean is not None and claimed_ids is None:
+        if holders is not None and care.clean is not None:
             # An edit that adds a clean-up has lost nothing.
             self._is_lost |= holders.keep_file(care.resource_name) and before is None
         self._locks, self._turn = books.locks, books.turn
@@ -181,8 +193,8 @@ class HeldDevices(Generic[AnyFound]):
 
     def held_ids(self) -> frozenset[str]:
         """Return the device IDs that a container may hold, or that were released and are dirty."""
-        if self._claimed_ids is not None:
-            return self._claimed_ids() | self._given.keys()
+        if self._claims is not None:
+            return self._claims.held_ids() | self._given.keys()
         if self._holders is None:
             return frozenset(self._given)
         held = self._holders.held_ids(self._care.resource_name)
@@ -190,6 +202,8 @@ class HeldDevices(Generic[AnyFound]):
 
     def is_any_pending(self) -> bool:
         """Whether a released device still has to be cleaned, here or by another resource."""
+        if self._claims is not None:
+            return bool(self._claims.to_clean())
         return self._holders is not None and bool(self._holders.pending(self._care.resource_name))
 
     def _note_away(self) -> None:
@@ -202,7 +216,7 @@ class HeldDevices(Generic[AnyFound]):
 
     def certainly_held_names(self) -> frozenset[str] | None:
         """Return `held_names` if it is known who holds what; else None."""
-        is_known = self._claimed_ids is not None or (self._holders is not None and self._holders.is_known)
+        is_known = self._claims is not None or (self._holders is not None and self._holders.is_known)
         return self.held_names() if is_known else None
 
     def _may_be_held(self, device_id: str) -> bool:
@@ -263,17 +277,34 @@ class HeldDevices(Generic[AnyFound]):
             self._found[one.name] = one
         self._present = frozenset(one.name for one in present)
         self._note_away()
-        if self._is_lost and self._holders is not None:
-            self._is_lost = False
+        self._note_loss()
+        if is_any_gone:
+            self._is_needed.set()
+
+    def _note_loss(self, ids: Collection[str] = ()) -> None:
+        """If records were lost, have each device cleaned up when it is first seen, unless it is held.
+
+        `ids` are those that are given just now.
+        """
+        books = self.books
+        if self._claims is not None and self._care.clean is not None:
+            self._is_lost |= self._claims.are_records_lost()
+        if self._is_lost and books.unknown is None:
+            books.unknown = set()
             logger.warning(
                 "records of held devices were lost; each device that no container holds is cleaned up",
                 extra={"resource_name": self._care.resource_name, "count": len(self._present)},
             )
-            ids = {one for name in self._present for one in self._care.ids_of(name)}
+        if books.unknown is None or not (new := self._present - books.unknown):
+            return
+        books.unknown |= new
+        if self._holders is not None:
+            ids = {one for name in new for one in self._care.ids_of(name)}
             self._holders.assume_held(self._care.resource_name, ids - self.held_ids())
-            self._dirty |= self._present
-        if is_any_gone:
-            self._is_needed.set()
+            self._dirty |= new
+        elif self._claims is not None:
+            self._inherited |= {name for name in new if not self._others_hold(name, ids)}
+            self._woken.set()
 
     def retire(self) -> None:
         """Have what this resource fails to clean cleaned by the one that finds the hardware from now on."""
@@ -304,11 +335,13 @@ class HeldDevices(Generic[AnyFound]):
             self._given.pop(device_id, None)
         if self._care.clean is None:
             return
-        self._read_dirty()
-        names = sorted({self.name_of(device_id) for device_id in ids} & self._dirty)
+        self._note_loss(ids)
+        wanted = {self.name_of(device_id) for device_id in ids}
+        self._dirty |= wanted & self._inherited
+        names = sorted(wanted & self._dirty)
         faults = await self._clean_all(names, ids)
         if broken := [name for name in names if faults[name]]:
-            raise UnhealthyDeviceError(faults[broken[0]], *map(Device, broken))
+            raise UnhealthyDeviceError(faults[broken[0]] or "", *map(Device, broken))
 
     def _others_hold(self, name: str, ids: Collection[str]) -> bool:
         held = self.held_ids()
@@ -325,14 +358,13 @@ class HeldDevices(Generic[AnyFound]):
         `uses` has what the container gets of each, by device ID. Raises `UnhealthyDeviceError` if they have
         to be cleaned after this use and the use cannot be recorded.
         """
-        if self._claimed_ids is not None:
+        if self._claims is not None:
             return  # the driver did so before, in its state file
         ids = [device.id for device in devices]
         if self._care.clean is not None:
             self._dirty.update(map(self.name_of, ids))
         if self._holders is None:
             self._given.update((device_id, uses.get(device_id)) for device_id in ids)
-            self._remember()
             return
         self._holders.note_allocated(self._care.resource_name, ids, uses)
         if self._care.clean is not None and (fault := self._holders.record(self._care.resource_name, ids)):
@@ -348,48 +380,56 @@ class HeldDevices(Generic[AnyFound]):
         elif device_id in self._given:
             self._given[device_id] = use
 
-    def _read_dirty(self) -> None:
-        """Learn what another process has left, or cleaned; while we work on one it can do neither."""
-        if self._claimed_ids is not None and self._file is not None and not self._releasing:
-            names = self._file.read()
-            self._dirty.clear()
-            self._dirty.update(self._found if names is None else names)
-            if names is None and self._care.clean is not None:
-                self._remember()
+    def _claimed_use(self, device_id: str) -> Use | None:
+        return None if self._claims is None else self._claims.use_of(device_id)
 
-    def _remember(self) -> None:
-        """Keep the dirty devices for the next process, if the ledger does not."""
-        if self._file is not None and self._holders is None:
-            self._file.write(self._dirty)
-        elif self._file is not None and self._inherited:
-            self._file.write(self._inherited & self._dirty)
-            self._inherited &= self._dirty
+    def _forget_inherited(self) -> None:
+        """Remove the file of an older version once all that it names is cleaned."""
+        if self._file is not None and not self._inherited:
+            with suppress(OSError):
+                self._file.unlink(missing_ok=True)
+            self._file = None
+
+    async def _adopt_inherited(self, claims: Claims) -> None:
+        """Have the driver record what is to be cleaned up although no use of it is recorded."""
+        names = set(self._inherited)
+        uses = {}
+        for name in names:
+            found = self._found.get(name)
+            hardware = self._hardware_of(name) if found is None else found.identity
+            uses[name] = Use(name, hardware, () if found is None else found.keys, is_dirty=True)
+        if uses:
+            await claims.adopt(uses)
+        self._inherited -= names
+        self._forget_inherited()
 
     # ── coming back ──
 
     async def release(self, device_ids: Iterable[str]) -> None:
         """End the use of devices by a claim: clean them up, unless another claim uses them.
 
-        Raises `AllocationError` if that fails; they are dirty until it is called again, or allocated.
+        Raises `AllocationError` if that fails, to be called again, and `NotCleanedError` if that cannot be
+        done now.
         """
         ids = frozenset(device_ids)
         names = set(map(self.name_of, ids))
         for device_id in ids:
             self._given.pop(device_id, None)
-        self._read_dirty()
         self._releasing |= ids
         uses = {one: self._claimed_use(one) for one in ids}
         used = {self.name_of(one) for one, use in uses.items() if use is not None and use.is_dirty}
         self._dirty |= used if self._care.clean is None else names
         try:
             faults = await self._clean_all(names, self._releasing)
-            if names & self._dirty:
-                self._remember()
         finally:
             self._releasing -= ids
+            self._dirty -= names.difference(map(self.name_of, self._releasing))
         self.changed.set()
+        left = {name for name, fault in faults.items() if fault is None}
         if broken := [name for name, fault in sorted(faults.items()) if fault]:
             raise AllocationError(f"device {broken[0]} is not cleaned up: {faults[broken[0]]}")
+        if left:
+            raise NotCleanedError(one for one in ids if self.name_of(one) in left)
 
     async def run(self) -> None:
         """Clean up each device that is released, until cancelled.
@@ -398,7 +438,7 @@ class HeldDevices(Generic[AnyFound]):
         """
         async with self._turn, asyncio.TaskGroup() as group:
             group.create_task(self._follow_losses())
-            group.create_task(self._try_again())
+            group.create_task(self._try_again() if self._claims is None else self._adopt(self._claims))
             if self._holders is not None:
                 group.create_task(self._follow_releases(self._holders))
                 group.create_task(self._follow_faults(self._holders))
@@ -475,6 +515,22 @@ class HeldDevices(Generic[AnyFound]):
             return None
         return await self._care.clean(found.name, found)
 
+    async def _adopt(self, claims: Claims) -> None:
+        """Have the driver record what an older version has left, or what was lost. It tries again."""
+        while True:
+            self._woken.clear()
+            is_adopted = not self._inherited
+            if not is_adopted:
+                try:
+                    await self._adopt_inherited(claims)
+                    is_adopted = True
+                except KubeletError as error:
+                    logger.warning(
+                        "cannot record which devices are to be cleaned up; tried again",
+                        extra={"resource_name": self._care.resource_name, "reason": str(error)},
+                    )
+            await within(None if is_adopted else self._retry_seconds, self._woken.wait())
+
     async def _try_again(self) -> None:
         tries = 1
         while True:
@@ -487,10 +543,11 @@ class HeldDevices(Generic[AnyFound]):
             await self._clean_all({*self._faults, *self._dirty})
             tries = tries + 1 if self._faults else 1
 
-    async def _clean_all(self, names: Iterable[str], ids: Collection[str] = ()) -> dict[str, str]:
+    async def _clean_all(self, names: Iterable[str], ids: Collection[str] = ()) -> dict[str, str | None]:
         """Clean up these devices at the same time; return by name why that failed, "" if it did not.
 
-        One that a container may hold is left alone; `ids` are those that count as free, because the kubelet
+        None for a device that cannot be cleaned now: it is away, or a container has its hardware. A device
+        that a container may hold is left alone; `ids` are those that count as free, because the kubelet
         allocates them.
         """
         wanted = sorted(names)
@@ -500,20 +557,21 @@ class HeldDevices(Generic[AnyFound]):
             tasks = {name: group.create_task(self._clean(name, ids)) for name in wanted}
         return {name: task.result() for name, task in tasks.items()}
 
-    async def _clean(self, name: str, ids: Collection[str]) -> str:
-        """Clean up a dirty device, one run at a time; return why that failed, or ""."""
+    async def _clean(self, name: str, ids: Collection[str]) -> str | None:
+        """Clean up a dirty device, one run at a time; return what `_clean_all` does."""
         async with self._locks[name], self._at_once:
             if name not in self._dirty or self._others_hold(name, ids):
                 return ""
             if (fault := await self._cleaned(name)) is None:
-                return ""
+                return None
             if fault:
                 self._faults[name] = fault
                 self._woken.set()
             else:
                 self._dirty.discard(name)
                 self._faults.pop(name, None)
-                self._remember()
+                self._inherited.discard(name)
+                self._forget_inherited()
                 if self._holders is not None:
                     self._take_cleaned(self._holders)
             self.changed.set()
@@ -587,53 +645,26 @@ async def clean_left(holders: Holders, clean_elsewhere: Callable[[Use, bool], Aw
         await holders.wait(lambda seen=seen: seen != (holders.pending_left(), holders.answered_at))  # type: ignore[misc]
 
 
-# ── what the next process has to know ─────────────────────────────────────────────────────────────
+# ── the files of older versions ───────────────────────────────────────────────────────────────────
 
 
-class DirtyFile:
-    """The JSON file with the names of a resource's dirty devices, if there are any; it has one writer."""
+def dirty_names(path: Path) -> frozenset[str] | None:
+    """Return the names of devices that an older version has left to be cleaned up.
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._cannot_write = False
-
-    def read(self) -> frozenset[str] | None:
-        """Return the names; None, after a logged warning, if the file is damaged: it is put aside."""
-        remove_remains(self._path)
-        try:
-            names = json.loads(read_state(self._path))
-            if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
-                raise ValueError("it is not a list of names")
-        except FileNotFoundError:
-            return frozenset()
-        except (OSError, ValueError) as error:
-            logger.warning(
-                "cannot read the list of devices that are still to be cleaned up; each device that no "
-                "container holds is cleaned up before it is allocated",
-                extra={"path": str(self._path), "reason": str(error)},
-            )
-            with suppress(OSError):
-                self._path.replace(self._path.with_name(f"{self._path.name}.unreadable"))
-            return None
-        return frozenset(names)
-
-    def write(self, names: Collection[str]) -> None:
-        """Replace the file by one with `names`, at once for every reader and after a power cut, too.
-
-        Blocks until the disk has it: a device has to be in the file before a container has the device.
-        """
-        try:
-            if names:
-                write_whole(self._path, json.dumps(sorted(names)) + "\n")
-            else:
-                self._path.unlink(missing_ok=True)
-        except OSError as error:
-            if not self._cannot_write:
-                logger.warning(
-                    "cannot write the list of devices that are still to be cleaned up; a restart of devplug "
-                    "forgets them",
-                    extra={"path": str(self._path), "reason": error.strerror},
-                )
-            self._cannot_write = True
-        else:
-            self._cannot_write = False
+    None, after a logged warning, if its file is damaged.
+    """
+    remove_remains(path)
+    try:
+        names = json.loads(read_state(path))
+        if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+            raise ValueError("it is not a list of names")
+    except FileNotFoundError:
+        return frozenset()
+    except (OSError, ValueError) as error:
+        logger.warning(
+            "cannot read the list of devices that are still to be cleaned up; each device that no "
+            "container holds is cleaned up before it is allocated",
+            extra={"path": str(path), "reason": str(error)},
+        )
+        return None
+    return frozenset(names)

@@ -24,7 +24,7 @@ from devplug.holds.names import NamesRegister
 from devplug.linux.inotify import shared_watcher
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from devplug.holds.hardware import Hardware, Key
     from devplug.holds.held_device import Remembered
@@ -64,6 +64,25 @@ class HeldDevice(Struct, frozen=True):
     """Whether no container has it any more, and it only has to be cleaned."""
     driver: str = ""
     """The DRA driver by which a claim has it; empty for a device plugin."""
+
+
+async def _adopt_none(_: Mapping[str, Use]) -> None:
+    """Record nothing: there is no driver."""
+
+
+class Claims(Struct, frozen=True):
+    """The record of a DRA driver about one resource: what claims use, and what is to be cleaned up."""
+
+    held_ids: Callable[[], frozenset[str]] = frozenset
+    """Returns the IDs of devices in use."""
+    use_of: Callable[[str], Use | None] = lambda _: None
+    """Returns what containers have, or had until it is to be cleaned up, of a device."""
+    to_clean: Callable[[], frozenset[str]] = frozenset
+    """Returns the IDs of devices that no claim uses any more, and that are to be cleaned up."""
+    adopt: Callable[[Mapping[str, Use]], Awaitable[None]] = _adopt_none
+    """Records devices to clean up, by ID, whose uses the driver has not recorded."""
+    are_records_lost: Callable[[], bool] = lambda: False
+    """Whether it does not know any more what is to be cleaned up."""
 
 
 def held_by_pods(held: Iterable[tuple[str, str, Remembered, bool]]) -> Iterator[HeldDevice]:

@@ -245,9 +245,9 @@ class ClaimedPlugin:
             return self._plugin.current([Device(id_) for id_ in device_ids], first_index)
         return _without_links(await self._service.allocate_again(device_ids))
 
-    async def release(self, device_ids: Sequence[str]) -> None:
+    async def release(self, device_ids: Sequence[str], *, is_again: bool = False) -> None:
         """Have the plugin clean up devices that no claim uses any more."""
-        await self._service.release(device_ids)
+        await self._service.release(device_ids, is_again=is_again)
 
 
 def _without_links(response: ContainerResponse) -> ContainerResponse:

@@ -13,8 +13,9 @@ from glob import escape, glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from devplug.holds.hardware import after_release
 from devplug.holds.other_files import IN_CODE, OtherFiles
-from devplug.holds.ownership import HeldDevice
+from devplug.holds.ownership import Claims, HeldDevice
 from devplug.linux.durable_file import read_state
 from devplug.wire.sockets import UNIX_SOCKETS
 
@@ -119,9 +120,16 @@ class Drivers:
         """What the kubelet asked each driver since the start, by name."""
         return {name: driver.counters for name, driver in self._drivers.items()}
 
-    def claimed_ids(self, face: Face) -> frozenset[str]:
-        """Return the device IDs of a resource that claims of its driver use."""
-        return self.driver(face.driver).held_ids(face.resource_name)
+    def claims_of(self, face: Face) -> Claims:
+        """Return what claims have of a resource's devices."""
+        name = str(face.resource_name)
+        return Claims(
+            lambda: self.driver(face.driver).held_ids(name),
+            lambda device_id: self.driver(face.driver).use_of(name, device_id),
+            lambda: self.driver(face.driver).ids_to_clean(name),
+            lambda uses: self.driver(face.driver).adopt(name, uses),
+            lambda: self.driver(face.driver).are_records_lost,
+        )
 
     async def until_unpublished(self, face: Face) -> None:
         """Wait until the slices of a driver have no devices of a resource but those that claims use."""
@@ -141,11 +149,14 @@ class Drivers:
 
         A claim with admin access only looks at a device, and does not use it.
         """
-        claims = [(name, driver.claims()) for name, driver in self._drivers.items()]
+        claims = [(name, driver.recorded()) for name, driver in self._drivers.items()]
         claims += [(path.parent.name, found) for path, found in self.others.contents.items()]
         for driver, claim in ((driver, claim) for driver, found in claims for claim in found):
             for one in claim.devices:
-                if not one.has_admin_access:
+                if claim.is_released:
+                    use = after_release(one.use)
+                    yield HeldDevice(one.resource_name, one.device_id, use, is_over=True, driver=driver)
+                elif not one.has_admin_access:
                     holder = f"ResourceClaim {claim}"
                     yield HeldDevice(one.resource_name, one.device_id, one.use, holder, driver=driver)
 

@@ -7,7 +7,6 @@ numbers the hardware is known, whatever its ID is.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from contextlib import nullcontext
 from dataclasses import replace as copied
 from functools import partial
@@ -21,8 +20,9 @@ from devplug.errors import UnhealthyDeviceError
 from devplug.holds.audit import audit_holders
 from devplug.holds.decide import Face
 from devplug.holds.hardware import Use
-from devplug.holds.held_devices import Care, DirtyFile, HeldDevices, clean_left
+from devplug.holds.held_devices import Care, HeldDevices, clean_left
 from devplug.holds.holders import ANSWER_SECONDS, Holders
+from devplug.holds.ledger_store import resource_mark
 from devplug.holds.other_files import IN_CODE
 from devplug.holds.ownership import HeldDevice, Ownership, held_by_pods, number_at
 from devplug.kubelet_dir import CHECKPOINT_NAME
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from devplug.holds.hardware import Key
     from devplug.holds.other_files import OtherFiles
+    from devplug.holds.ownership import Claims
     from devplug.linux.notifier import Notifier
     from devplug.plugin.contract import DevicePlugin
     from devplug.plugin.inventory import Inventory
@@ -131,18 +132,16 @@ class NodeHolds:
     def _revision(self) -> object:
         return self.holders.revision, self._claims_revision()
 
-    def add(
-        self, plugin: DevicePlugin, claimed_ids: Callable[[], frozenset[str]] | None, dra: str
-    ) -> Holding:
-        """Return the holds of one more plugin; `claimed_ids` returns the IDs that claims use, if they do.
+    def add(self, plugin: DevicePlugin, claims: Claims | None, dra: str) -> Holding:
+        """Return the holds of one more plugin; `claims` has what claims use, if it is for claims.
 
         `dra` is the name of its DRA driver; empty for a device plugin.
         """
         name = plugin.resource_name
-        if claimed_ids is None:
+        if claims is None:
             was_killed = ResourceLock(self.folder.parent, name).is_left()
             self.holders.own(name, is_waiting=True, was_killed=was_killed)
-        self._holdings[name] = Holding(plugin, self, claimed_ids, dra)
+        self._holdings[name] = Holding(plugin, self, claims, dra)
         self.ownership.reorder(self._holdings)
         return self._holdings[name]
 
@@ -188,15 +187,15 @@ class Holding:
         self,
         plugin: DevicePlugin,
         node: NodeHolds,
-        claimed_ids: Callable[[], frozenset[str]] | None,
+        claims: Claims | None,
         driver: str,
     ) -> None:
         self._plugin = plugin
         self._node = node
         self._name = plugin.resource_name
         self.face = Face(self._name, driver)
-        self._claimed_ids = claimed_ids
-        self._holders = node.holders if claimed_ids is None else None
+        self._claims = claims
+        self._holders = node.holders if claims is None else None
         self._changed = Event()
         self._replaced = Event()
         self._listed: dict[str, ListedDevice] = {}
@@ -214,13 +213,12 @@ class Holding:
         care: Care[ListedDevice] = Care(
             self._name, self._clean if offers(self._plugin, CLEAN_UP) else None, key=CLEAN_UP
         )
-        mark = hashlib.sha256(self._name.encode()).hexdigest()[:12]
-        dirty_file = DirtyFile(self._node.folder / f"dirty-{mark}.json")
+        file = self._node.folder / f"dirty-{resource_mark(self._name)}.json"
         return HeldDevices(
             care,
             self._holders,
-            claimed_ids=self._claimed_ids,
-            dirty_file=dirty_file if self._claimed_ids is not None else None,
+            claims=self._claims,
+            dirty_file=file if self._claims is not None else None,
             before=before,
             clean_elsewhere=self._node.clean_elsewhere,
             is_in_use=partial(self._node.ownership.is_in_use, self.face),

@@ -376,13 +376,14 @@ class PluginService:
         seconds = code.plugin.allocate_timeout_seconds
         return await self._answered(code, "allocate", seconds, self._allocated_again(code, device_ids))
 
-    async def release(self, device_ids: Sequence[str]) -> None:
+    async def release(self, device_ids: Sequence[str], *, is_again: bool = False) -> None:
         """Have the plugin's `release` and `clean_up` clean up devices that no claim uses any more.
 
-        Raises `AllocationError` if one of them fails, for the caller to try again.
+        Raises `AllocationError` if one of them fails, for the caller to try again, and `NotCleanedError` for
+        devices that `clean_up` cannot clean now. With `is_again` it is called for these, and not `release`.
         """
         code = self._code
-        if offers(code.plugin, "release"):
+        if offers(code.plugin, "release") and not (is_again and self._holding is not None):
             seconds = code.plugin.allocate_timeout_seconds
             await self._answered(code, "release", seconds, self._released(code, device_ids))
         if self._holding is not None:

@@ -219,17 +219,17 @@ class Serving:
         others = [one for one in self._served if one.resource_name == name]
         if face in others or (others and held_ids is None):
             raise PluginError(_taken(name))
-        claimed_ids = partial(self.drivers.claimed_ids, face) if dra else None
+        claims = self.drivers.claims_of(face) if dra else None
         holding = None
         if self._holds is not None and held_ids is None:
-            holding = self._holds.add(plugin, claimed_ids, dra)
+            holding = self._holds.add(plugin, claims, dra)
             on_turn = partial(self._holds.holders.begin, name)
         counters, on_change = self.counters_of(name), self.notifier.notify
         inventory = Inventory(
             name,
             counters,
             on_change,
-            held_ids=held_ids or (holding.held_ids if holding else claimed_ids),
+            held_ids=held_ids or (holding.held_ids if holding else claims.held_ids if claims else None),
             offered=holding.offered if holding else tuple,
         )
         lifecycle: Lifecycle | ClaimedPlugin
