@@ -50,6 +50,17 @@ async def heard(folder: Path, answer: Handler = hello) -> AsyncIterator[Streams]
         yield streams
 
 
+async def test_a_flood_of_connections_delays_no_other_client() -> None:
+    """The loop has no turn meanwhile: what does not wait for it here tries again after a second."""
+    async with serving(HERE, hello, name="test") as address:
+        assert isinstance(address, TcpAddress)
+        with ExitStack() as stack:
+            for _ in range(500):
+                client = stack.enter_context(socket.socket())
+                client.settimeout(0.9)
+                client.connect((address.host, address.port))
+
+
 @pytest.mark.parametrize(
     ("content", "status"),
     [

@@ -29,7 +29,9 @@ __all__ = ["linger", "listening", "send"]
 
 # ── listening ──
 
-_BACKLOG: Final = 128
+_BACKLOG: Final = 1024
+"""Connections that wait to be accepted. Over TCP a client beyond it tries again after a second: with 128 a
+flood of connections delayed probes by that."""
 _PRIVATE: Final = 0o600
 _TRIES: Final = 3
 
