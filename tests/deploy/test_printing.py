@@ -58,6 +58,17 @@ def needy(tmp_path: Path) -> str:
     return str(tmp_path / "needy.yaml")
 
 
+def test_no_text_of_a_configuration_becomes_yaml_of_a_comment(tmp_path: Path) -> None:
+    rule = r'health: [{file: "/opt/x\nkind: Evil\u2028kind: Evil\n/y", equals: "1"}]'
+    file = tmp_path / "devplug.yaml"
+    file.write_text(f"version: 1\nresources:\n- {{name: a.b/c, discover: {{path: /dev/x}}, {rule}}}\n")
+    for form in ("manifests", "chart-values"):
+        done = CliRunner().invoke(manifests_command, ["-c", str(file), "--format", form])
+        assert done.exit_code == OK
+        assert "/opt/x kind: Evil kind: Evil" in done.stdout
+        assert not any(line.startswith("kind: Evil") for line in done.stdout.splitlines())
+
+
 def test_without_a_configuration_a_starter_is_deployed_and_said_to_be_one() -> None:
     result = call()
     assert "a starter" in result.output.splitlines()[0]

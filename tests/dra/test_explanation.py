@@ -150,11 +150,26 @@ def test_a_constraint_is_told_with_the_values_that_the_devices_have() -> None:
     asked = claim(request(count=2), constraints=[{"matchAttribute": f"{GPU}/k"}])
     found = explained(slices, asked)
     assert told(found)[1] == (1, [f"has no attribute {GPU}/k, which matchAttribute needs"])
-    assert found.problems == (f"matchAttribute {GPU}/k: of the usable devices 1 with x, 1 with y",)
+    usable = "of the devices that are usable by themselves"
+    assert found.problems == (f"matchAttribute {GPU}/k: {usable} {GPU}/n1 has 1 with x, 1 with y",)
     assert changes(found) == [
         "ask for 1 instead of 2 in request r0 of claim ns/c0",
         f"drop the constraint matchAttribute {GPU}/k of claim ns/c0",
     ]
+
+
+def test_values_of_a_constraint_are_counted_by_type() -> None:
+    """D81: the values must have one type."""
+    first, second = device("d0", attributes={"k": "true"}), device("d1", attributes={"k": {"bool": True}})
+    asked = claim(request(count=2), constraints=[{"matchAttribute": f"{GPU}/k"}])
+    (told_of,) = explained([slice_of("s", [first, second])], asked).problems
+    assert told_of.endswith("has 1 with true (string), 1 with true (bool)")
+
+
+def test_values_of_a_constraint_are_not_told_of_devices_that_are_held() -> None:
+    slices = [slice_of("s", [device("d0", attributes={"k": "x"})])]
+    asked = claim(request(), constraints=[{"matchAttribute": f"{GPU}/k"}])
+    assert explained(slices, asked, others=(holder("other", "d0"),)).problems == ()
 
 
 def test_more_devices_than_a_claim_can_have_are_told_in_the_words_of_the_scheduler() -> None:

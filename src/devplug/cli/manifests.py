@@ -146,7 +146,7 @@ def _wanted_values(wanted: Wanted) -> dict[str, Value]:
 
 
 def _print(documents: Iterable[Mapping[str, Value]], head: Iterable[str], output: str) -> int:
-    from devplug.k8s.yaml import yaml_text
+    from devplug.k8s.yaml import comments, yaml_text
 
     objects = [*documents]
     if output == "json":
@@ -154,8 +154,7 @@ def _print(documents: Iterable[Mapping[str, Value]], head: Iterable[str], output
         whole = objects[0] if len(objects) == 1 else {"apiVersion": "v1", "kind": "List", "items": items}
         click.echo(json.dumps(whole, indent=2))
         return OK
-    for line in head:
-        click.echo(f"# {line}")
+    click.echo(comments(head), nl=False)
     click.echo("---\n".join(map(yaml_text, objects)), nl=False)
     return OK
 

@@ -11,7 +11,7 @@ from devplug.deploy.chart import defaults, overridden
 from devplug.deploy.daemonset import daemon_set
 from devplug.deploy.names import class_name, names_of
 from devplug.driver.device_names import resource_value
-from devplug.k8s.yaml import yaml_text
+from devplug.k8s.yaml import comments, yaml_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -185,9 +185,8 @@ def base_files(values: Values, release: Release, head: Iterable[str] = ()) -> di
         else:
             file = f"{str(one['kind']).lower()}.yaml"
             made[file] = f"{made[file]}---\n{yaml_text(one)}" if file in made else yaml_text(one)
-    comments = "".join(f"# {line}\n" for line in head)
     resources = [name for name in made if name != _CONFIG_FILE]
-    made["kustomization.yaml"] = comments + yaml_text(
+    made["kustomization.yaml"] = comments(head) + yaml_text(
         {
             "apiVersion": "kustomize.config.k8s.io/v1beta1",
             "kind": "Kustomization",

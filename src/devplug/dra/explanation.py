@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from devplug.dra.changes import Change, Question
     from devplug.dra.exclusions import Group
-    from devplug.dra.objects import Claim, Device, DeviceClass, SubRequest
+    from devplug.dra.objects import Attribute, Claim, Device, DeviceClass, SubRequest
     from devplug.k8s.node_selectors import Node
 
 __all__ = ["Explanation", "Outcome", "explanation", "outcome"]
@@ -33,6 +33,9 @@ _MOST_TRIALS: Final = 10_000
 
 _MOST_STEPS: Final = 20_000
 """How many devices are tried in one search, so that no trial takes longer than a tenth of a second."""
+
+_MOST_POOLS: Final = 3
+_MOST_VALUES: Final = 5
 
 _DRIVER: Final = re.compile(r"""device\.driver\s*==\s*["']([^"']+)["']""")
 
@@ -238,20 +241,40 @@ def _without_slices(question: Question, device_class: DeviceClass) -> Iterator[s
 
 
 def _shared_values(claim: Claim, usable: Mapping[tuple[str, int], list[Device]]) -> Iterator[str]:
-    """Yield for each constraint the values among the devices that could be chosen (D81, D82)."""
+    """Yield for each constraint which values the devices have that could be chosen, by pool (D81, D82).
+
+    Devices without the attribute are none of those, and say so; without any of them there is no sentence.
+    """
     for one in claim.constraints:
-        values: Counter[str] = Counter()
-        seen: set[DeviceID] = set()
+        found: dict[DeviceID, Attribute] = {}
         for request in claim.requests:
             for index, what in enumerate(request.alternatives):
                 if concerns(one, request.name, what.name if request.is_list else ""):
                     for device in usable.get((request.name, index), ()):
-                        found = device.attribute(one.attribute)
-                        if found is not None and device.id not in seen:
-                            seen.add(device.id)
-                            values[str(found.value)] += 1
-        word = "distinctAttribute" if one.is_distinct else "matchAttribute"
-        most = values.most_common(5)
-        counts = ", ".join(f"{count} with {value}" for value, count in most)
-        more = f" and {len(values) - len(most)} other values" if len(values) > len(most) else ""
-        yield f"{word} {one.attribute}: of the usable devices {counts or 'none has it'}{more}"
+                        if (value := device.attribute(one.attribute)) is not None:
+                            found[device.id] = value
+        pools: defaultdict[str, Counter[Attribute]] = defaultdict(Counter)
+        for device_id, value in found.items():
+            pools[f"{device_id.driver}/{device_id.pool}"][value] += 1
+        kinds = Counter(map(_text, set(found.values())))
+        parts = [f"{pool} has {_counts(values, kinds)}" for pool, values in sorted(pools.items())]
+        if parts:
+            word = "distinctAttribute" if one.is_distinct else "matchAttribute"
+            more = f", and {len(parts) - _MOST_POOLS} other pools" if len(parts) > _MOST_POOLS else ""
+            told = "; ".join(parts[:_MOST_POOLS]) + more
+            yield f"{word} {one.attribute}: of the devices that are usable by themselves {told}"
+
+
+def _counts(values: Counter[Attribute], kinds: Mapping[str, int]) -> str:
+    """Return how many devices have which value, with its type where values of two types read alike."""
+    most = values.most_common(_MOST_VALUES)
+    texts = [
+        f"{count} with {_text(one)}" + (f" ({one.kind})" if kinds[_text(one)] > 1 else "")
+        for one, count in most
+    ]
+    more = f" and {len(values) - len(most)} other values" if len(values) > len(most) else ""
+    return ", ".join(texts) + more
+
+
+def _text(value: Attribute) -> str:
+    return str(value.value).lower() if value.kind == "bool" else str(value.value)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
-__all__ = ["Value", "flow", "yaml_text"]
+__all__ = ["Value", "comments", "flow", "yaml_text"]
 
 Value: TypeAlias = "Mapping[str, Value] | Sequence[Value] | str | int | float | bool | None"
 """What can be written: what JSON knows, too."""
@@ -25,6 +25,11 @@ _WORDS: Final = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", 
 def yaml_text(value: Value) -> str:
     """Return `value` as the lines of a YAML document, each with its end."""
     return "".join(f"{line}\n" for line in _lines(value))
+
+
+def comments(lines: Iterable[str]) -> str:
+    """Return each text as one line of comment: a line break in it would make YAML of the rest."""
+    return "".join(f"# {' '.join(text.splitlines())}\n" for text in lines)
 
 
 def flow(value: Value) -> str:
