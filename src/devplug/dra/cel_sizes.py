@@ -156,13 +156,13 @@ _SUMS_OF_NUMBERS: Final = frozenset(("add_int64", "add_uint64", "add_double"))
 def exceeds_limit(checked: bytes) -> bool:
     """Whether a compiled expression, serialised, may make or go through more than `WORK_LIMIT`."""
     try:
-        return _Estimate(checked).work > WORK_LIMIT
+        return Estimate(checked).work > WORK_LIMIT
     except RecursionError:
         return True
 
 
-class _Estimate:
-    """The estimate for one expression; checked.proto and syntax.proto have the field numbers."""
+class Estimate:
+    """Estimate for one compiled expression; checked.proto and syntax.proto have the field numbers."""
 
     def __init__(self, checked: bytes) -> None:
         expression = _last(_last(checked, 2), 4)  # an Any with a CheckedExpr
@@ -171,7 +171,7 @@ class _Estimate:
             if number == 2:
                 self._overloads[_number(entry, 1)] = _all(_last(entry, 2), 3)
         self.work = 0
-        self._bound(expression, _VARIABLES, 1)
+        self.result = self._bound(expression, _VARIABLES, 1)
 
     def _bound(self, node: bytes, names: Mapping[str, _Bound], times: int) -> _Bound:
         """Bound the value of a node, and add its work, done so many times."""
