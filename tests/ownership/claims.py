@@ -14,7 +14,7 @@ import pytest
 
 from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.settings import KubeletSettings
-from devplug.sandbox.registry import RESOURCE_CLAIMS
+from devplug.sandbox.registry import NAMESPACES, RESOURCE_CLAIMS
 from devplug.wire.dra import PREPARE, UNPREPARE, ClaimName
 from devplug.wire.sockets import connected
 from tests.driver.apiserver import NODE, Cluster, cluster
@@ -38,19 +38,27 @@ class DraNode(Node):
 
     def published(self) -> list[str]:
         """Return the names of the devices in slices that claims may get."""
-        assert self.server is not None
-        devices = [one for piece in self.server.slices() for one in piece["spec"].get("devices", ())]
-        return sorted(one["name"] for one in devices if not one.get("taints"))
+        return sorted(one["name"] for one in self.slices() if not one.get("taints"))
 
-    def allocate(self, name: str, device: str) -> ClaimName:
+    def slices(self) -> list[Any]:
+        """Return the devices in slices."""
+        assert self.server is not None
+        return [one for piece in self.server.slices() for one in piece["spec"].get("devices", ())]
+
+    def allocate(self, name: str, device: str, *, admin: bool = False) -> ClaimName:
         """Make a claim, with a device of a slice allocated to it; its pod has the same name."""
         assert self.server is not None
         registry, result = self.server.registry, {"request": "r", "driver": self.driver, "pool": NODE}
-        requests = [{"name": "r", "exactly": {"deviceClassName": "x"}}]
+        access = {"adminAccess": True} if admin else {}
+        if admin:
+            labels = {"resource.kubernetes.io/admin-access": "true"}
+            label = {"metadata": {"labels": labels}}
+            registry.patch(NAMESPACES, "", "default", "application/merge-patch+json", label)
+        requests = [{"name": "r", "exactly": {"deviceClassName": "x", **access}}]
         claim = {"metadata": {"name": name}, "spec": {"devices": {"requests": requests}}}
         made: Any = registry.create(RESOURCE_CLAIMS, "default", claim)
         status: dict[str, object] = {
-            "allocation": {"devices": {"results": [{**result, "device": device}]}},
+            "allocation": {"devices": {"results": [{**result, **access, "device": device}]}},
             "reservedFor": [{"resource": "pods", "name": name, "uid": f"uid-{name}"}],
         }
         registry.set_status(RESOURCE_CLAIMS, "default", name, status)

@@ -242,3 +242,69 @@ async def test_lost_records_of_claims_clean_what_no_claim_has(
         assert here.published() == [name, other]
         assert await here.prepare(here.allocate("third", name)) == ""
         assert here.cleaned() == ["first"]
+
+
+async def test_claim_with_admin_access_neither_waits_nor_makes_others_wait(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule 2: it only looks at a device."""
+    async with dra_node(short_dir, monkeypatch) as here:
+        here.machine.plug(FIRST, "1")
+        await here.start(usb(ANY, serve="dra", **here.cleaning()))
+        (name,) = here.published()
+        first, watcher = here.allocate("first", name), here.allocate("watcher", name, admin=True)
+        assert [await here.prepare(one) for one in (watcher, first)] == ["", ""]
+        assert await here.unprepare(first) == ""
+        assert here.cleaned() == ["first"]
+        await here.edit(usb(OTHER, **here.cleaning()))
+        await here.must_run("p", OTHER)
+        assert await here.unprepare(watcher) == ""
+        assert here.cleaned() == ["first"]
+
+
+async def test_replica_of_a_watched_stick_is_cleaned_after_its_last_use(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rules 2 and 8."""
+    async with dra_node(short_dir, monkeypatch) as here:
+        here.machine.plug(FIRST, "1")
+        await here.start(usb(ANY, serve="dra", share={"replicas": 2}, **here.cleaning()))
+        used, watched = here.published()
+        first, watcher = here.allocate("first", used), here.allocate("watcher", watched, admin=True)
+        assert [await here.prepare(one) for one in (first, watcher)] == ["", ""]
+        assert await here.unprepare(first) == ""
+        assert here.cleaned() == ["first"]
+
+
+async def test_watched_stick_that_is_unplugged_is_listed_no_more(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule 2: and its CDI file does not lead to the next stick of its device number."""
+    async with dra_node(short_dir, monkeypatch) as here:
+        here.machine.plug(FIRST, "1")
+        here.machine.plug(STRANGER, "2")
+        await here.start(usb(ANY, serve="dra", whenUnplugged={"keepUnhealthyFor": "0s"}))
+        name, _ = here.published()
+        assert await here.prepare(here.allocate("watcher", name, admin=True)) == ""
+        here.machine.unplug(FIRST)
+        await here.quiet()
+        assert len(here.slices()) == 1
+        (file,) = (short_dir / "cdi").iterdir()
+        assert "unplugged" in file.read_text()
+
+
+async def test_lost_records_clean_no_stick_of_a_claim_that_somebody_watches(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rules 2 and 8."""
+    async with dra_node(short_dir, monkeypatch) as here:
+        here.machine.plug(FIRST, "1")
+        await here.start(usb(ANY, serve="dra", **here.cleaning()))
+        (name,) = here.published()
+        assert await here.prepare(here.allocate("first", name)) == ""
+        await here.stop()
+        (short_dir / "plugins" / DRIVER / "prepared_claims.json").write_text("[")
+        await here.start()
+        assert await here.prepare(here.allocate("watcher", name, admin=True)) == ""
+        await here.quiet()
+        assert here.cleaned() == []

@@ -73,12 +73,13 @@ class DeviceUse(Struct, frozen=True):
             return self.is_of(other)
         return (self.resource_name, self.use.name) == (other.resource_name, other.use.name)
 
+    def meets(self, other: DeviceUse) -> bool:
+        """Whether both are of one device, and neither by admin access (D79)."""
+        return self.is_of(other) and not (self.has_admin_access or other.has_admin_access)
+
     def excludes(self, other: DeviceUse) -> bool:
         """Whether one claim cannot have this, and another claim the other, at the same time (D79, D86)."""
-        if not self.is_of(other):
-            return False
-        may_be_seen = self.has_admin_access or other.has_admin_access
-        return not may_be_seen and (self.share_id is None or other.share_id is None)
+        return self.meets(other) and (self.share_id is None or other.share_id is None)
 
 
 class ClaimUse(Struct, frozen=True):
@@ -122,7 +123,7 @@ def in_the_way(use: ClaimUse, claims: Mapping[str, ClaimUse], ending: Container[
     """
     for other in claims.values():
         if other.uid != use.uid and any(
-            device.excludes(wanted) or (other.uid in ending and device.is_of(wanted))
+            device.excludes(wanted) or (other.uid in ending and device.meets(wanted))
             for device in other.devices
             for wanted in use.devices
         ):

@@ -156,6 +156,10 @@ class KubeletSockets:
         """Return the IDs of a resource's devices that a claim uses."""
         return self._store.held_ids(resource_name)
 
+    def prepared_ids(self, resource_name: str) -> frozenset[str]:
+        """Return those of `held_ids` that a container may have: their claims are prepared."""
+        return self._store.prepared_ids(resource_name)
+
     def shares_in_use(self) -> SharesInUse:
         """Return the shares of devices that claims use now."""
         return shares_in_use(self._store.claims.values(), self.offer.devices)

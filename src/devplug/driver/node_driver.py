@@ -261,6 +261,10 @@ class NodeDriver:
         """Return the IDs of a resource's devices that a claim uses."""
         return self._sockets.held_ids(resource_name)
 
+    def prepared_ids(self, resource_name: str) -> frozenset[str]:
+        """Return those of `held_ids` that a container may have: their claims are prepared."""
+        return self._sockets.prepared_ids(resource_name)
+
     # ── resources ──
 
     def note_undecided(self, resource_names: Collection[str]) -> None:
@@ -307,7 +311,9 @@ class NodeDriver:
 
     def _used_names(self, resource_name: str) -> frozenset[str]:
         devices = (device for claim in self.claims() for device in claim.devices)
-        return frozenset(one.name for one in devices if one.resource_name == resource_name)
+        return frozenset(
+            one.name for one in devices if one.resource_name == resource_name and not one.has_admin_access
+        )
 
     # ── life ──
 
@@ -337,7 +343,7 @@ class NodeDriver:
         while True:
             change = self._offers.next
             is_due = self._lists.advance(clock())
-            self._sockets.offer.replace(offered_devices(self._lists.devices))
+            self._sockets.offer.replace(offered_devices(self._lists.devices), self._lists.devices.keys())
             if is_due:
                 self._publisher.offer(dict(self._lists.devices))
                 self._has_offered = True

@@ -106,6 +106,8 @@ class Offer:
 
     def __init__(self) -> None:
         self.devices: Mapping[str, OfferedDevice] = MappingProxyType({})
+        self.listed: frozenset[str] = frozenset()
+        """The names of the resources that have listed their devices."""
         self.changed = Notifier()
         """Notified when the devices change, and when a claim begins or ends to use some."""
 
@@ -114,8 +116,9 @@ class Offer:
         found = map(self.devices.get, names)
         return [None if one is None else one.device for one in found]
 
-    def replace(self, devices: Mapping[str, OfferedDevice]) -> None:
-        """Offer exactly these devices from now on."""
+    def replace(self, devices: Mapping[str, OfferedDevice], listed: Iterable[str] = ()) -> None:
+        """Offer exactly these devices from now on; `listed` are the resources that have a list."""
+        self.listed = frozenset(listed)
         self.devices = MappingProxyType(dict(devices))
         self.changed.notify()
 

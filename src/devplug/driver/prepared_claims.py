@@ -115,12 +115,22 @@ class PreparedClaims:
         return not _has_file(self._driver, use) or self._cdi_path(use.uid).exists()
 
     def held_ids(self, resource_name: str) -> frozenset[str]:
-        """Return the IDs of a resource's devices that a claim uses."""
+        """Return the IDs of a resource's devices that a claim uses: one with admin access only looks."""
         return frozenset(
             device.device_id
             for use in self.claims.values()
             for device in use.devices
-            if device.resource_name == resource_name
+            if device.resource_name == resource_name and not device.has_admin_access
+        )
+
+    def prepared_ids(self, resource_name: str) -> frozenset[str]:
+        """Return those of `held_ids` that a container may have: their claims are prepared."""
+        return frozenset(
+            device.device_id
+            for use in self.claims.values()
+            if use.boot_id == self._boot_id
+            for device in use.devices
+            if device.resource_name == resource_name and not device.has_admin_access
         )
 
     def recall(self) -> None:

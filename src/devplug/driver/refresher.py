@@ -73,7 +73,8 @@ class Refresher:
             is_current &= await self._done(uid, self._store.restore)
         for use in list(self._store.claims.values()):
             now = self._offer.devices_of(one.name for one in use.devices)
-            is_changed = any(now) and now != self._store.seen.get(use.uid)
+            is_known = any(now) or any(one.resource_name in self._offer.listed for one in use.devices)
+            is_changed = is_known and now != self._store.seen.get(use.uid)
             if is_changed and self._store.is_prepared(use):
                 is_current &= await self._done(use.uid, self._refresh)
         return is_current
@@ -125,7 +126,9 @@ class Refresher:
             for request, ids in requests.items():
                 devices = [one for one in use.devices if (one.resource_name, one.request) == (name, request)]
                 if not any(one.name in self._offer.devices for one in devices):
-                    continue  # their resource has no list yet, or is served no more
+                    if name in self._offer.listed:
+                        found |= dict.fromkeys(devices)
+                    continue  # else their resource has no list yet, or is served no more
                 try:
                     answers = await self._current(name, ids, devices[0].first_index)
                 except DevplugError as error:  # the other requests' devices are followed all the same

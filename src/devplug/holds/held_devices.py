@@ -335,6 +335,9 @@ class HeldDevices(Generic[AnyFound]):
             self._given.pop(device_id, None)
         if self._care.clean is None:
             return
+        if self._claims is not None:
+            # A claim with admin access, or another share, only joins a container that has the device.
+            ids -= self._claims.prepared_ids()
         self._note_loss(ids)
         wanted = {self.name_of(device_id) for device_id in ids}
         self._dirty |= wanted & self._inherited

@@ -83,6 +83,8 @@ class Claims(Struct, frozen=True):
     """Records devices to clean up, by ID, whose uses the driver has not recorded."""
     are_records_lost: Callable[[], bool] = lambda: False
     """Whether it does not know any more what is to be cleaned up."""
+    prepared_ids: Callable[[], frozenset[str]] = frozenset
+    """Returns those of `held_ids` that a container may have: a claim is prepared."""
 
 
 def held_by_pods(held: Iterable[tuple[str, str, Remembered, bool]]) -> Iterator[HeldDevice]:

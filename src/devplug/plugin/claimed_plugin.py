@@ -126,7 +126,8 @@ class ClaimedPlugin:
             if not using and not is_tainted:
                 return device
             taint = effect if is_tainted else ""
-            return replace(device, claims=using, taint=taint, is_held=device.is_held or bool(using))
+            is_used = any(not claim.has_admin_access for claim in using)
+            return replace(device, claims=using, taint=taint, is_held=device.is_held or is_used)
 
         return tuple(map(one, devices))
 

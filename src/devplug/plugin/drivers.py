@@ -129,6 +129,7 @@ class Drivers:
             lambda: self.driver(face.driver).ids_to_clean(name),
             lambda uses: self.driver(face.driver).adopt(name, uses),
             lambda: self.driver(face.driver).are_records_lost,
+            lambda: self.driver(face.driver).prepared_ids(name),
         )
 
     async def until_unpublished(self, face: Face) -> None:
