@@ -204,12 +204,13 @@ class ForbiddenPathError(AllocationError):
 
 
 class UnknownDeviceError(AllocationError):
-    """A device ID that was never advertised under this resource name."""
+    """A device ID that is not advertised under this resource name; `reason` says why, if that is known."""
 
-    def __init__(self, device_id: str, resource_name: str) -> None:
+    def __init__(self, device_id: str, resource_name: str, reason: str = "") -> None:
         self.device_id = device_id
         self.resource_name = resource_name
-        super().__init__(f"device {quoted(device_id)} is not known to {resource_name}")
+        why = f"is {reason}" if reason else f"is not known to {resource_name}"
+        super().__init__(f"device {quoted(device_id)} {why}")
 
 
 class UnhealthyDeviceError(AllocationError):

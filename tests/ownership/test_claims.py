@@ -308,3 +308,33 @@ async def test_lost_records_clean_no_stick_of_a_claim_that_somebody_watches(
         assert await here.prepare(here.allocate("watcher", name, admin=True)) == ""
         await here.quiet()
         assert here.cleaned() == []
+
+
+@pytest.mark.parametrize(
+    ("holder", "edit"),
+    [
+        ("pod", usb(ANY, serve="dra")),
+        ("pod", usb(OTHER, serve="dra")),
+        ("claim", usb(OTHER, serve="dra")),
+        ("claim", usb(ANY, serve="dra", id="k-{serial}")),
+    ],
+    ids=["now for claims", "renamed, for claims", "renamed", "another id"],
+)
+async def test_refused_claim_names_who_holds_the_stick(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch, holder: str, edit: Described
+) -> None:
+    """Rule 5: a claim has got the stick by its new name, which is withheld."""
+    async with dra_node(short_dir, monkeypatch) as here:
+        here.machine.plug(FIRST, "1")
+        await here.start(edit)
+        (new_name,) = here.published()
+        late = here.allocate("late", new_name)
+        await here.restart(usb(ANY) if holder == "pod" else claims)
+        if holder == "pod":
+            await here.must_run("first", ANY)
+        else:
+            (name,) = here.published()
+            assert await here.prepare(here.allocate("first", name)) == ""
+        await here.edit(edit)
+        by = "default/first" if holder == "pod" else "ResourceClaim default/first"
+        assert f"is held as {ANY} 0403:6001:S by {by}; " in await here.prepare(late)

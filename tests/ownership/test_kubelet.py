@@ -31,10 +31,15 @@ async def allocate_again(here: Node, name: str) -> str:
     Return the status and the text of the refusal; empty if the device is granted.
     """
     (held,) = (one for one in here.kubelet.allocations() if one.pod_uid == f"uid-{name}")
+    return await allocate(here, *held.device_ids)
+
+
+async def allocate(here: Node, *device_ids: str) -> str:
+    """Send an Allocate to the only resource; return the status and the text of the refusal, or ""."""
     (socket,) = here.kubelet.plugin_dir.glob("devplug-*.sock")
     async with connected(socket) as peer:
         try:
-            await peer.call(ALLOCATE, [held.device_ids])
+            await peer.call(ALLOCATE, [device_ids])
         except RemoteError as error:
             return f"{error.status} {error.text}"
     return ""
@@ -279,3 +284,15 @@ async def test_new_daemon_asks_for_the_holder_before_it_gives_its_device(
         await passes(0.5)
         assert await allocate_again(here, "p")
         assert here.cleaned() == []
+
+
+async def test_refused_allocate_of_a_new_name_says_who_holds_the_stick(short_dir: Path) -> None:
+    """Rule 5: the new name is withheld while a pod has the old one."""
+    async with node(short_dir) as here:
+        here.machine.plug(FIRST, "1")
+        await here.start(usb(ANY))
+        await here.must_run("p", ANY)
+        await here.quiet()
+        await here.edit(usb(ANY, id="k-{serial}"))
+        refusal = await allocate(here, "k-S")
+        assert f"is held as {ANY} 0403:6001:S by default/p" in refusal

@@ -74,8 +74,8 @@ class KubeletSockets:
 
     `offer` has the devices that there are, for who finds them. `host_root` is the kubelet's folder as the
     kubelet sees it, where that is not `kubelet_root`; both have the same content. `owner` is recorded with
-    each claim, and `pods` is as for `NodeDriver`. Raises `PluginError` for a name that makes the sockets'
-    paths too long, and `KubeletError` for a folder that others could change.
+    each claim; `pods` and `why_withheld` are as for `NodeDriver`. Raises `PluginError` for a name
+    that makes the sockets' paths too long, and `KubeletError` for a folder that others could change.
     """
 
     def __init__(
@@ -93,6 +93,7 @@ class KubeletSockets:
         boot: str = "",
         owner: str = "",
         pods: Callable[[], Sequence[PodResources]] = tuple,
+        why_withheld: Callable[[str], str] = lambda _: "",
     ) -> None:
         self.name = name
         self.offer = Offer()
@@ -108,6 +109,7 @@ class KubeletSockets:
         self._decode = decode
         self._pod_uid = pod_uid
         self._owner = owner
+        self._why_withheld = why_withheld
         folder = kubelet_root / "plugins" / name
         registry = kubelet_root / REGISTRY_NAME
         self._socket = _fitting(folder, "dra{}.sock", pod_uid)
@@ -214,6 +216,7 @@ class KubeletSockets:
                 tasks,
                 self._counters,
                 self._owner,
+                self._why_withheld,
             )
             refresher = Refresher(self._store, self._resources, self.offer)
             tasks.create_task(refresher.run(), name="devplug claims' files")

@@ -106,7 +106,8 @@ class NodeDriver:
     `on_change` is called whenever `fault` or `published` may have changed. Raises `PluginError` for a name
     that makes the sockets' paths too long. `account_of` returns the account of the API server, by default the
     mounted one. `owner` is recorded with each claim. `pods` returns what the kubelet's
-    PodResources listed last, nothing where that is not known.
+    PodResources listed last, nothing where that is not known. `why_withheld` returns why a device, by its
+    name in slices, is not offered; empty where that is not known.
     """
 
     def __init__(
@@ -122,6 +123,7 @@ class NodeDriver:
         account_of: Callable[[], Account] | None = None,
         owner: str = "",
         pods: Callable[[], Sequence[PodResources]] = tuple,
+        why_withheld: Callable[[str], str] = lambda _: "",
     ) -> None:
         self.name = name
         self.changed = Notifier()
@@ -159,6 +161,7 @@ class NodeDriver:
             pod_uid=pod_uid,
             owner=owner,
             pods=pods,
+            why_withheld=why_withheld,
         )
 
     @property

@@ -106,7 +106,10 @@ TEXT_LIMIT_BYTES: Final = 800
 
 
 class ClaimService:
-    """The service of a driver for claims; lives as long as the driver. Its work runs in `tasks`."""
+    """The service of a driver for claims; lives as long as the driver. Its work runs in `tasks`.
+
+    `why_withheld` returns why a device, by its name in slices, is not offered; empty if that is not known.
+    """
 
     def __init__(
         self,
@@ -120,6 +123,7 @@ class ClaimService:
         tasks: asyncio.TaskGroup,
         counters: ClaimCounters | None = None,
         owner: str = "",
+        why_withheld: Callable[[str], str] = lambda _: "",
     ) -> None:
         self._driver = driver
         self._node_name = node_name
@@ -131,6 +135,7 @@ class ClaimService:
         self._tasks = tasks
         self._counters = counters or ClaimCounters()
         self._owner = owner
+        self._why_withheld = why_withheld
         self._works = 0
         self._is_idle = asyncio.Event()
         self._is_idle.set()
@@ -347,6 +352,10 @@ class ClaimService:
 
     def _device(self, one: AllocatedDevice) -> DeviceUse:
         found = self._offer.devices.get(one.name)
+        if found is None and (why := self._why_withheld(one.name)):
+            raise NotReadyError(
+                f"device {quoted(one.name)} is {why}; delete the pod and its claim to get another one"
+            )
         if found is None:
             raise NotReadyError(
                 f"device {quoted(one.name)} is not on {self._node_name} any more; plug it in again, or "
@@ -392,17 +401,17 @@ class ClaimService:
     async def _take_over(self, use: ClaimUse, other: ClaimUse, deadline: float) -> None:
         """End the use of a claim that has released its devices; raises `ClaimRefusedError` if it has not."""
         found = await self._found(other.namespace, other.name, deadline)
+        disputed = [one for one in other.devices if any(map(one.excludes, use.devices))]
         is_gone = text(found, "metadata", "uid") != other.uid
         if is_gone and (other.uid in self._store.asked_for or self._store.may_be_in_use(other)):
             # Its finalizer was removed by hand, or its pod by force: the containers may still run.
             raise ClaimRefusedError(
                 f"ResourceClaim {other} is deleted, but its pod may still run here with device "
-                f"{quoted(other.devices[0].name)}; the device is free once the kubelet unprepares the claim"
+                f"{quoted((disputed or other.devices)[0].name)}; the device is free once the kubelet "
+                "unprepares the claim"
             )
-        for device in other.devices:
-            if any(device.excludes(wanted) for wanted in use.devices) and still_holds(
-                found, other.uid, self._driver, self._node_name, device.name
-            ):
+        for device in disputed:
+            if still_holds(found, other.uid, self._driver, self._node_name, device.name):
                 raise ClaimRefusedError(
                     f"device {quoted(device.name)} is allocated to ResourceClaim {other}, too; delete one of "
                     "the two claims and its pods"

@@ -232,6 +232,12 @@ class NamesRegister:
             self._names[resource_name] = Names(today=self._today, on_change=self.write, ranks=self.ranks)
         return self._names[resource_name]
 
+    def known(self) -> Iterator[tuple[str, str]]:
+        """Yield the resource name and the ID of each device that has a name."""
+        for resource_name, names in self._names.items():
+            for one in names.known.values():
+                yield resource_name, one.name
+
     def hardware_of(self, resource_name: str, name: str) -> Hardware | None:
         """Return the hardware that has a name in a resource, at its last place; None if that is not known."""
         names = self._names.get(resource_name, Names())

@@ -327,6 +327,45 @@ class Ownership(Generic[AnyFound]):
             one.listed_as: one.reason for one in withheld.values() if one.listed_as
         }
 
+    def why_withheld(self, is_meant: Callable[[str, str], bool]) -> str:
+        """Return why no resource offers a device; empty if that is not known.
+
+        `is_meant` returns whether it has a name in a resource.
+        """
+        decision = self._current()
+        reasons = [
+            (face.resource_name, name, one.reason)
+            for face, withheld in decision.withheld.items()
+            for name, one in withheld.items()
+        ]
+        # Held hardware keeps its name: the device is offered by its new name once it is free.
+        reasons += [
+            (face.resource_name, name, f"held as {hold}")
+            for face, names in decision.names.items()
+            for name, held_name in names.items()
+            for hold in self._holds()
+            if (hold.face, hold.name) == (face, held_name)
+        ]
+        reasons += [(hold.resource_name, hold.name, f"held as {hold}") for hold in self._holds()]
+        for resource_name, name, reason in reasons:
+            if is_meant(resource_name, name):
+                return reason
+        known = (self.names.hardware_of(*one) for one in self.names.known() if is_meant(*one))
+        hardware = next(known, None)
+        return "" if hardware is None else self._use_of_hardware(hardware)
+
+    def _use_of_hardware(self, hardware: Hardware) -> str:
+        """Return what hardware is held or offered as."""
+        twins = self.names.twins
+        for hold in self._holds():
+            if hold.use and hold.use.hardware and hardware.is_same(hold.use.hardware, twins):
+                return f"held as {hold}"
+        for listing in self._listings():
+            for found in listing.found:
+                if found.hardware is not None and hardware.is_same(found.hardware, twins):
+                    return f"offered as {listing.resource_name} {found.name} now"
+        return ""
+
     def _leads_to_it(self, hold: Hold) -> bool:
         """Whether a path of a container still leads to the device that it got, and not to another one."""
         if hold.use is None or not hold.leads_to:

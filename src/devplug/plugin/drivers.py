@@ -90,12 +90,15 @@ class Drivers:
         """By path: the claims of drivers in other processes."""
         self.pods: Callable[[], Sequence[PodResources]] = tuple
         """Returns what the kubelet's PodResources listed last; nothing where that is not known, or is old."""
+        self.why_withheld: Callable[[Callable[[str, str], bool]], str] = lambda _: ""
+        """As `Ownership.why_withheld`."""
         self._undecided: dict[str, Collection[str]] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
     def driver(self, name: str) -> NodeDriver:
         """Return the driver of this name, which is started at the first use."""
         if name not in self._drivers:
+            from devplug.driver.device_names import device_name
             from devplug.driver.node_driver import NodeDriver
             from devplug.driver.parameters import decoded
 
@@ -109,6 +112,7 @@ class Drivers:
                 account_of=self._environment.account_of,
                 owner=self._environment.owner,
                 pods=lambda: self.pods(),  # noqa: PLW0108 -- it is set later
+                why_withheld=lambda wanted: self.why_withheld(lambda *one: device_name(*one) == wanted),
             )
             driver.note_undecided(self._undecided.get(name, ()))
             self.is_any.set()

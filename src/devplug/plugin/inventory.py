@@ -117,7 +117,7 @@ class Inventory:
     counts how often the same list had to be sent again. `on_change` is called after each change of a public
     attribute. `held_ids` returns the IDs that are held, and is called at each change of the list; without it,
     a device that was given out is held for ever. `offered` returns the devices to advertise of an author's
-    list, and is called at each change, too.
+    list, and is called at each change, too. `why_withheld` returns why an ID is not advertised, or "".
     """
 
     def __init__(
@@ -128,6 +128,7 @@ class Inventory:
         *,
         held_ids: Callable[[], AbstractSet[str]] | None = None,
         offered: Callable[[Sequence[Device]], Sequence[Device]] = tuple,
+        why_withheld: Callable[[str], str] = lambda _: "",
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self.resource_name = resource_name
@@ -147,6 +148,7 @@ class Inventory:
         self._has_leaving = Event()
         self._held_ids = held_ids
         self._offered = offered
+        self._why_withheld = why_withheld
         self._given: set[str] = set()
         """The IDs that were given out, if there is no `held_ids`."""
         self._given_at: float | None = None
@@ -277,7 +279,7 @@ class Inventory:
         found = []
         for id_ in sorted(device_ids):
             if id_ not in devices:
-                raise UnknownDeviceError(id_, self.resource_name)
+                raise UnknownDeviceError(id_, self.resource_name, self._why_withheld(id_))
             found.append(devices[id_])
         return found
 

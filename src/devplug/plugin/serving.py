@@ -177,6 +177,7 @@ class Serving:
             notifier=self.notifier,
         )
         self.drivers.pods = self._holds.holders.fresh_pods
+        self.drivers.why_withheld = self._holds.ownership.why_withheld
         self._holds_task = self._group.create_task(borne(self._holds.run), name="devplug holds")
 
     def faults(self) -> Mapping[str, str]:
@@ -231,6 +232,7 @@ class Serving:
             on_change,
             held_ids=held_ids or (holding.held_ids if holding else claims.held_ids if claims else None),
             offered=holding.offered if holding else tuple,
+            why_withheld=lambda id_: self.drivers.why_withheld(lambda *one: one == (name, id_)),
         )
         lifecycle: Lifecycle | ClaimedPlugin
         if dra:
