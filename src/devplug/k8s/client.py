@@ -29,6 +29,7 @@ __all__ = [
     "CLAIMS",
     "CLAIM_TEMPLATES",
     "DEVICE_CLASSES",
+    "DEVICE_TAINT_RULES",
     "EVENTS",
     "NODES",
     "PODS",
@@ -86,6 +87,11 @@ CLAIM_TEMPLATES: Final = Kind(
 )
 DEVICE_CLASSES: Final = Kind(_RESOURCE, "v1", "DeviceClass", "deviceclasses", is_namespaced=False)
 SLICES: Final = Kind(_RESOURCE, "v1", "ResourceSlice", "resourceslices", is_namespaced=False)
+DEVICE_TAINT_RULES: Final = tuple(
+    Kind(_RESOURCE, version, "DeviceTaintRule", "devicetaintrules", is_namespaced=False)
+    for version in ("v1beta2", "v1alpha3")
+)
+"""The versions of the DeviceTaintRules, the newest first: a cluster may serve any of them, or none."""
 
 
 def device_classes(version: str) -> Kind:

@@ -6,7 +6,16 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from devplug.k8s.client import CLAIM_TEMPLATES, CLAIMS, DEVICE_CLASSES, EVENTS, NODES, PODS, SLICES
+from devplug.k8s.client import (
+    CLAIM_TEMPLATES,
+    CLAIMS,
+    DEVICE_CLASSES,
+    DEVICE_TAINT_RULES,
+    EVENTS,
+    NODES,
+    PODS,
+    SLICES,
+)
 from devplug.k8s.errors import ClusterError, NotThereError
 from devplug.k8s.objects import fields, maps, text
 from devplug.monitor.why.evidence import ClaimObjects, Evidence, asks_for_claims
@@ -22,7 +31,7 @@ __all__ = ["ClusterLists", "cluster_lists", "evidence_on"]
 
 _CLAIM_RIGHTS: Final = (
     "kubectl create clusterrole devplug-view-claims --verb=get,list "
-    "--resource=resourceclaims,resourceclaimtemplates,deviceclasses,resourceslices, "
+    "--resource=resourceclaims,resourceclaimtemplates,deviceclasses,resourceslices,devicetaintrules, "
     "and bind it with kubectl create clusterrolebinding"
 )
 
@@ -84,8 +93,11 @@ async def _claim_objects(server: ApiServer, namespace: str) -> tuple[ClaimObject
     async with asyncio.TaskGroup() as tasks:
         kinds = ((CLAIMS, ""), (CLAIM_TEMPLATES, namespace), (DEVICE_CLASSES, ""), (SLICES, ""))
         asked = [tasks.create_task(listed(kind, where)) for kind, where in kinds]
+        rules_asked = tasks.create_task(_taint_rules(server))
     claims, templates, classes, slices = (one.result() for one in asked)
     unread = [why for _, why in (claims, templates, classes, slices) if why]
+    rules, why = rules_asked.result()
+    unread += [f"{DEVICE_TAINT_RULES[0].plural}: {why}"] if why else []
     if claims[0] is None:
         unread[0] += "; devices that claims of other namespaces hold look free"
         claims = await listed(CLAIMS, namespace)
@@ -96,8 +108,22 @@ async def _claim_objects(server: ApiServer, namespace: str) -> tuple[ClaimObject
         templates=None if templates[0] is None else frozenset(names),
         classes=classes[0],
         slices=slices[0],
+        rules=rules,
     )
     return objects, tuple(unread)
+
+
+async def _taint_rules(server: ApiServer) -> tuple[tuple[Object, ...] | None, str]:
+    """Read the DeviceTaintRules in the newest version that the API server has; none if it has none."""
+    for kind in DEVICE_TAINT_RULES:
+        try:
+            listed = await server.list(kind, rights=_CLAIM_RIGHTS, when_absent=f"no {kind.name}")
+        except NotThereError:
+            continue
+        except ClusterError as error:
+            return None, str(error)
+        return tuple(listed), ""
+    return (), ""
 
 
 def _of_this(pod: Object | None, events: tuple[Object, ...]) -> tuple[Object, ...]:

@@ -263,3 +263,58 @@ def test_a_claim_that_cannot_be_prepared_is_told_with_the_words_of_the_driver(
         rejected_by,
         f"{because}; it is tried again",
     )
+
+
+def rule(name: str, effect: str, **selector: str) -> dict[str, Any]:
+    taint = {"key": "maintenance", "effect": effect}
+    return {"metadata": {"name": name}, "spec": {"deviceSelector": selector, "taint": taint}}
+
+
+def test_taints_of_rules_keep_devices_from_a_claim() -> None:
+    """D80."""
+    result = asked(None, claim(), rules=(rule("fans", "NoSchedule", device="gpu-0"), rule("info", "None")))
+    assert result.facts == ("DeviceTaintRule fans puts the taint maintenance:NoSchedule on 1 device",)
+    assert result.claims is not None
+    assert [row[3] for row in result.claims.rows()] == ["taint maintenance:NoSchedule is not tolerated"]
+    (advice,) = result.advice
+    assert advice.startswith("tolerate the taint maintenance:NoSchedule in request gpu of claim default/mine")
+
+
+def test_rules_for_other_devices_are_not_told() -> None:
+    result = asked(
+        None, claim(), holding("theirs", "gpu-0"), rules=(rule("fans", "NoSchedule", device="gpu-7"),)
+    )
+    assert result.facts == ()
+
+
+def evicted() -> dict[str, Any]:
+    pod = asking()
+    pod["spec"]["nodeName"] = "worker-0"
+    pod["metadata"]["deletionTimestamp"] = "2026-11-28T12:00:00Z"
+    target = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByDeviceTaintManager"}
+    pod["status"] = {"phase": "Running", "conditions": [target]}
+    return pod
+
+
+def test_a_pod_that_a_taint_evicts_names_the_rule() -> None:
+    mine = holding("mine", "gpu-0", namespace="default")
+    result = asked(evicted(), mine, rules=(rule("fans", "NoExecute", pool="worker-0"),))
+    assert result.state == State.TERMINATING
+    assert result.because.startswith(
+        "a device of its claims got a taint with the effect NoExecute: it is being"
+    )
+    device, taint = f"{DRIVER}/worker-0/gpu-0", "maintenance:NoExecute"
+    assert f"its device {device} has the taint {taint} (DeviceTaintRule fans has it)" in result.facts
+
+
+def test_a_pod_whose_rule_is_gone_names_no_taint() -> None:
+    result = asked(evicted(), holding("mine", "gpu-0", namespace="default"))
+    assert not [fact for fact in result.facts if "taint" in fact]
+
+
+def test_a_pod_that_was_evicted_and_is_gone_is_known_by_its_event() -> None:
+    marked = event("DeviceTaintManagerEviction", "Marking for deletion")
+    marked["involvedObject"] = {"name": "mine", "kind": "Pod"}
+    result = judged(None, events=(marked,))
+    assert result.state == State.NOT_FOUND
+    assert "the device taint manager marked a pod of that name for deletion" in result.because

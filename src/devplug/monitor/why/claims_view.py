@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from devplug.k8s.objects import Object, fields, maps, text, texts
+from devplug.monitor.why.device_taints import rule_facts, tainted_slices
 from devplug.monitor.why.evidence import nearest, some, why_unfit
 
 if TYPE_CHECKING:
@@ -195,7 +196,7 @@ def _devices_view(
     explained = explanation(question)
     if explained.fits:
         return ClaimsView("; ".join(elsewhere), explanation=explained)
-    facts = list(explained.problems)
+    facts = [*explained.problems, *rule_facts(found)]
     closed = {text(one, "metadata", "name"): why_unfit(pod, one) for one in evidence.nodes or ()}
     shut = outcome(_question(evidence, pod, mine, found, is_open=False))[0]
     facts += [f"{name} has devices for all its claims, but {closed[name]}" for name in shut]
@@ -253,7 +254,7 @@ def _question(
     from devplug.dra.selectors import CelSelectors
     from devplug.k8s.node_selectors import NodeSelector
 
-    slices = tuple(Slice.of(one) for one in found.slices or ())
+    slices = tuple(map(Slice.of, tainted_slices(found)))
     bound = [
         NodeSelector.of(selector)
         for one in mine

@@ -12,6 +12,7 @@ from devplug.k8s.objects import Object, fields, maps, text, whole
 from devplug.k8s.pod_requests import device_counts, device_requests
 from devplug.monitor.cluster_claims import limits_by_claim
 from devplug.monitor.cluster_view import device_statuses, is_ready
+from devplug.monitor.why.device_taints import EVICTION_EVENT, eviction_facts, is_evicted
 from devplug.monitor.why.evidence import (
     Actor,
     Diagnosis,
@@ -76,6 +77,15 @@ def _missing(evidence: Evidence) -> Diagnosis:
     ]
     if refusals:
         return _refused(evidence, last_event(refusals, "FailedCreate"))
+    evictions = [one for one in evidence.events if text(one, "involvedObject", "name") == evidence.name]
+    if evicted := last_event(evictions, EVICTION_EVENT):
+        because = (
+            f"namespace {evidence.namespace} has no such pod; the device taint manager marked a pod of that "
+            "name for deletion, because a device of its claims had a taint with the effect NoExecute"
+        )
+        shown = "kubectl get devicetaintrules,resourceslices -o yaml shows the taints that devices have now"
+        message = text(evicted, "message")
+        return _not_found(evidence, Actor.NOBODY, because, advice=(shown,), message=message)
     here = [text(one, "metadata", "name") for one in evidence.pods or ()]
     own = sorted(name for name in here if name.startswith(evidence.name + "-"))
     meant = nearest(evidence.name, here)
@@ -162,6 +172,9 @@ def _placed(evidence: Evidence, pod: Object) -> Diagnosis:
     if text(pod, "metadata", "deletionTimestamp"):
         because, steps = leaving(pod)
         facts = _devices(evidence, pod)
+        if is_evicted(pod):
+            because = f"a device of its claims got a taint with the effect NoExecute: {because}"
+            facts += eviction_facts(evidence, pod)
         return _diagnosis(evidence, State.TERMINATING, Actor.NOBODY, because, facts=facts, advice=steps)
     if text(pod, "status", "phase") == "Running":
         return _running(evidence, pod)

@@ -57,6 +57,8 @@ class ClaimObjects:
     """The names of the templates of the pod's namespace."""
     classes: tuple[Object, ...] | None = None
     slices: tuple[Object, ...] | None = None
+    rules: tuple[Object, ...] | None = ()
+    """DeviceTaintRules; none where the API server does not serve them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
