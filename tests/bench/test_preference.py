@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench.preference import LIMIT_SECONDS, POLICIES, machine, preference_report, timed
-from devplug.daemon.device_links import closeness
+from devplug.daemon.preference import closeness
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from devplug.cdi.spec import CdiDevice, CdiSpec
-from devplug.daemon.changeover import LEAVES_SLICES
 from devplug.daemon.config.loader import load
+from devplug.daemon.daemon import LEAVES_SLICES
 from devplug.daemon.service import serve_config
 from devplug.driver.claim_log import state_text
 from devplug.driver.claim_spec import file_name, file_text
 from devplug.driver.claim_uses import ClaimUse, DeviceUse
 from devplug.driver.prepared_claims import STATE_NAME
 from devplug.holds.hardware import Use
-from devplug.holds.other_files import IN_CODE
+from devplug.holds.ledger_store import IN_CODE
 from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import Container, Pod, PodPhase
 from devplug.linux.boot import boot_id

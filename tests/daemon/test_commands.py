@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from devplug.daemon.command_result import CommandResult
-from devplug.daemon.commands import command_arguments, command_environment, run_command
+from devplug.daemon.commands import CommandResult, command_arguments, command_environment, run_command
 from devplug.daemon.config.templates import Missing, parse_template
 from devplug.daemon.sources.device import HostDevice
 from tests.waiting import until

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.daemon.device_links import Weights, heaviest
-from devplug.daemon.preference import Candidate, preferred
+from devplug.daemon.preference import Candidate, Weights, heaviest, preferred
 from tests.daemon.choices import chosen, indexes, linked, on_nodes
 
 BATCHES = range(10)

@@ -148,7 +148,7 @@ async def test_at_most_eight_checks_are_waited_for_at_once(tmp_path: Path) -> No
 async def test_a_device_worsens_and_recovers_and_whoever_waits_is_woken(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The line about it is the list's: `devplug.plugin.device_log`."""
+    """The line about it is the list's: `devplug.plugin.snapshot`."""
     caplog.set_level(logging.INFO)
     time = Time()
     rule = HealthRule(attribute="state", equals="up", failure_threshold=2, timeout_seconds=5)

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.daemon.command_result import CommandResult
+from devplug.daemon.commands import CommandResult
 from devplug.daemon.config.templates import parse_template
 from devplug.daemon.config.types import HealthRule
-from devplug.daemon.health_rules import (
+from devplug.daemon.health import (
     Judgement,
     Outcome,
     Reading,

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from devplug import serve
-from devplug.daemon.care import care_of
 from devplug.daemon.config.types import Resource
 from devplug.daemon.context import DaemonContext
-from devplug.daemon.resource import ConfiguredPlugin
+from devplug.daemon.resource import ConfiguredPlugin, care_of
 from devplug.daemon.service import serve_config
 from devplug.daemon.sources.device import HostDevice
 from devplug.devices import Device

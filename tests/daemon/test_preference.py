@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from devplug.daemon.device_links import closeness
-from devplug.daemon.preference import Candidate, preferred
-from devplug.holds.doubtful_devices import steered
+from devplug.daemon.preference import Candidate, closeness, preferred
+from devplug.holds.holders import steered
 from tests.daemon.choices import chosen, linked, on_nodes, replicas
 
 POLICIES = ("auto", "packed", "spread", "aligned", "leastShared", "linked", "none")

@@ -9,11 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import devplug.plugin.snapshot as snapshots
 from devplug import Device, Health
-from devplug.plugin import device_log
-from devplug.plugin.device_log import FLAPPING_LINES, FLAPPING_SECONDS, LINES_LIMIT, Flaps, Line
 from devplug.plugin.inventory import LOGGED_AT_ONCE, Inventory
-from devplug.plugin.snapshot import Snapshot, next_snapshot, whole
+from devplug.plugin.snapshot import (
+    FLAPPING_LINES,
+    FLAPPING_SECONDS,
+    LINES_LIMIT,
+    Flaps,
+    Line,
+    Snapshot,
+    next_snapshot,
+    whole,
+)
 from tests.virtualtime import in_no_time, passes
 
 ILL = Health.unhealthy("too hot")
@@ -34,7 +42,7 @@ def snapshot(*devices: Device) -> Snapshot:
 
 
 def lines_of(before: Snapshot, after: Snapshot, **more: Any) -> tuple[Line, ...]:
-    return whole(device_log.lines_of(before, after, **more))
+    return whole(snapshots.lines_of(before, after, **more))
 
 
 def told(before: Snapshot, after: Snapshot) -> list[str]:

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from devplug import Device
-from devplug.plugin.list_streams import TAKEN_SECONDS, SentLists
+from devplug.plugin.service import TAKEN_SECONDS, SentLists
 from devplug.plugin.snapshot import SLICE_DEVICES, whole
 from tests.plugin.fakes import devices
 from tests.virtualtime import now, on_virtual_time, passes

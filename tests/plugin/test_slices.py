@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from devplug import Device, Health
-from devplug.plugin.device_log import lines_of
 from devplug.plugin.inventory import Inventory, in_turns
-from devplug.plugin.list_streams import SentLists
+from devplug.plugin.service import SentLists
 from devplug.plugin.snapshot import (
     SLICE_DEVICES,
     Snapshot,
     checked_list,
     difference,
+    lines_of,
     next_snapshot,
     slices,
     urgency_of,

@@ -10,7 +10,8 @@ import subprocess
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
-from devplug.daemon.command_result import CommandResult
+from msgspec import Struct
+
 from devplug.daemon.config.templates import Missing, render_one
 from devplug.errors import quoted
 from devplug.linux.exhaustion import original_descriptor_limit
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from devplug.daemon.config.templates import Template
     from devplug.daemon.sources.device import HostDevice
 
-__all__ = ["command_arguments", "command_environment", "run_command"]
 
 OUTPUT_LIMIT_BYTES: Final = 4096
 """How much is kept of each of the two outputs; the rest is read and dropped, so that no command blocks."""
@@ -165,3 +165,24 @@ class _Output:
             return False
         self._kept += taken[: OUTPUT_LIMIT_BYTES - len(self._kept)]
         return True
+
+
+# ── the result of one run of a command that the file names ──
+
+
+class CommandResult(Struct, frozen=True):
+    """How one run of a command ended."""
+
+    exit_code: int | None = None
+    """As the command left it, -N if signal N ended it; None if it was not started."""
+    output: str = ""
+    """The beginning of its standard output, then of its standard error."""
+    was_killed: bool = False
+    """Whether the deadline passed, and it was told to end."""
+    fault: str = ""
+    """Why it could not be started."""
+
+    @property
+    def first_line(self) -> str:
+        """The first line with something on it: of standard output, else of standard error."""
+        return next((line.strip() for line in self.output.splitlines() if line.strip()), "")

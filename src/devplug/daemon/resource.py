@@ -11,18 +11,26 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct, field
 
 from devplug.cdi.spec import kind_of
-from devplug.daemon.care import care_of
 from devplug.daemon.cdi.resource_spec import ResourceCdiSpec
-from devplug.daemon.container_response import Responses, share_of, use_of, with_room_for_replicas
+from devplug.daemon.config.templates import Missing
+from devplug.daemon.container_response import (
+    Responses,
+    device_ids,
+    found_name,
+    share_of,
+    use_of,
+    with_room_for_replicas,
+)
 from devplug.daemon.context import DaemonContext
 from devplug.daemon.device_list import REMOVED, Answered, DeviceList, ScanResult, next_drop_at
 from devplug.daemon.path_check import check_shares, faulty_node, node_fault
+from devplug.daemon.sources.device import HostDevice
 from devplug.daemon.sources.hardware import numa_distances
 from devplug.daemon.sources.kinds import source_of
 from devplug.devices import Device, Health, HealthState
-from devplug.errors import AllocationError, ForbiddenPathError, PluginError, UnhealthyDeviceError
+from devplug.errors import AllocationError, ForbiddenPathError, PluginError, UnhealthyDeviceError, one_line
 from devplug.holds.decide import BELONGS, Face
-from devplug.holds.held_devices import HeldDevices
+from devplug.holds.held_devices import Care, HeldDevices
 from devplug.holds.holders import ANSWER_SECONDS
 from devplug.linux.notifier import Event, within
 from devplug.plugin.contract import DevicePlugin
@@ -31,14 +39,15 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-    from devplug.daemon.config.types import Resource
+    from devplug.daemon.commands import CommandResult
+    from devplug.daemon.config.types import Resource, TimedCommand
     from devplug.daemon.container_response import ContainerShares, Share
     from devplug.daemon.health import Prober
     from devplug.daemon.preference import Candidate
-    from devplug.daemon.sources.device import HostDevice
     from devplug.devices import ContainerResponse
     from devplug.errors import HasId
     from devplug.holds.hardware import Use
+
 
 logger = logging.getLogger(__name__)
 
@@ -581,7 +590,7 @@ class ConfiguredPlugin(DevicePlugin):
         if not (has_choice or doubtful):
             return ()
         from devplug.daemon.preference import preferred
-        from devplug.holds.doubtful_devices import steered
+        from devplug.holds.holders import steered
 
         allowed, must = steered(by_id, must, size, doubtful)
         chosen = preferred(
@@ -646,3 +655,60 @@ class ConfiguredPlugin(DevicePlugin):
         if fault:
             raise UnhealthyDeviceError(fault, Device(name))
         return found
+
+
+# ── the care for the devices of a configured resource after their use ──
+
+
+def care_of(resource: Resource) -> Care[HostDevice]:
+    """Return how the devices of a resource are cleaned up, by its configuration."""
+    replicas = resource.share.replicas
+    on_release, on_lost = resource.on_release, resource.on_lost
+
+    async def clean(name: str, found: HostDevice | None) -> str:
+        assert on_release is not None
+        return await _run(resource.name, on_release.exec, found or HostDevice(name), "onRelease")
+
+    async def lose(found: HostDevice) -> str:
+        assert on_lost is not None
+        return await _run(resource.name, on_lost.exec, found, "onLost")
+
+    return Care(
+        resource.name,
+        clean if on_release is not None else None,
+        lose if on_lost is not None else None,
+        replicas=replicas,
+        name_of=partial(found_name, replicas=replicas),
+        ids_of=partial(device_ids, replicas=replicas),
+    )
+
+
+async def _run(resource_name: str, command: TimedCommand, found: HostDevice, key: str) -> str:
+    """Run a command of the file for one device; return why it failed, or ""."""
+    from devplug.daemon.commands import command_arguments, command_environment, run_command
+
+    arguments = command_arguments(command.command, found)
+    if isinstance(arguments, Missing):
+        fault = f"{key}: {arguments.reason}"
+    else:
+        env = command_environment(resource_name, found)
+        result = await run_command(arguments, timeout_seconds=command.timeout_seconds, env=env)
+        fault = _fault(result, key, command.timeout_seconds)
+    facts = {"resource_name": resource_name, "device_id": found.name}
+    if fault:
+        logger.warning("a command of the configuration failed", extra={**facts, "reason": fault})
+    else:
+        logger.info("a command of the configuration was run", extra={**facts, "key": key})
+    return fault
+
+
+def _fault(result: CommandResult, key: str, timeout_seconds: float) -> str:
+    """Return why a command of the key `key` failed, or "" if it exited with 0 in time."""
+    if result.fault:
+        return one_line(f"{key}: {result.fault}")
+    if result.was_killed:
+        return f"{key} took longer than {timeout_seconds:g} s"
+    if result.exit_code != 0:
+        said = f": {result.first_line}" if result.first_line else ""
+        return one_line(f"{key} ended with {result.exit_code}{said}")
+    return ""

@@ -21,11 +21,10 @@ from devplug.daemon.config_file import ConfigFile
 from devplug.daemon.context import DaemonContext
 from devplug.daemon.daemon import Daemon
 from devplug.daemon.sources.host import Host
-from devplug.holds.audit import audit_holders
 from devplug.holds.client import UnansweredError, ask_allocatable
 from devplug.holds.held_device import Allocated
 from devplug.holds.held_devices import clean_left
-from devplug.holds.holders import Holders
+from devplug.holds.holders import Holders, audit_holders
 from devplug.kubelet_dir import CHECKPOINT_NAME
 from devplug.linux.inotify import shared_watcher
 from devplug.linux.notifier import within

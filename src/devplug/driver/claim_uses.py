@@ -100,7 +100,7 @@ class ClaimUse(Struct, frozen=True):
     is_for_one_pod: bool = False
     """Whether the claim was made for one pod, so that no other pod comes to use it."""
     owner: str = ""
-    """What has prepared the claim: `devplug.holds.other_files.IN_CODE`, or empty for a daemon."""
+    """What has prepared the claim: `devplug.holds.ledger_store.IN_CODE`, or empty for a daemon."""
     is_released: bool = False
     """Whether no container has the devices any more, and they only have to be cleaned up. An older version
     takes it for a claim in use, until the API server shows that it is not."""

@@ -17,33 +17,37 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from msgspec.structs import replace
 
 from devplug.errors import AllocationError, quoted
-from devplug.holds.client import (
-    Trouble,
-    UnansweredError,
-    ask,
-    ask_pods,
-    read_checkpoint,
-    retry_wait_seconds,
-)
-from devplug.holds.held_device import Remembered, Rules
+from devplug.holds.client import Trouble, UnansweredError, ask, ask_pods, read_checkpoint, retry_wait_seconds
+from devplug.holds.held_device import Allocated, Remembered, Rules
 from devplug.holds.ledger import ID_LIMIT_BYTES, KEPT_LIMIT, NO_USES, Ledger, are_listed_without, ids_of
 from devplug.holds.ledger_store import LedgerFolder
 from devplug.linux.inotify import shared_watcher
 from devplug.linux.notifier import Notifier, within
+from devplug.logs import AUDIT
 from devplug.status import PodResourcesStatus
 from devplug.wire.sockets import socket_identity
 from devplug.wire.values import PodName
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import (
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Collection,
+        Iterable,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
     from pathlib import Path
 
     from devplug.holds.client import Answer
     from devplug.holds.hardware import Use
     from devplug.holds.held_device import Difference, Released
-    from devplug.holds.other_files import OtherFiles
+    from devplug.holds.ledger_store import OtherFiles
     from devplug.status import Holder
     from devplug.wire.values import AllocatableResources, PodResources, SocketIdentity
+
 
 logger = logging.getLogger(__name__)
 
@@ -749,3 +753,61 @@ def pod_resources_status(holders: Holders) -> PodResourcesStatus:
         trouble=holders.last_error or "",
         errors={trouble.value: count for trouble, count in sorted(holders.errors.items())},
     )
+
+
+# ── the audit lines ──
+
+
+audit = logging.getLogger(AUDIT)
+
+
+async def audit_holders(holders: Holders, names: Callable[[], Collection[str]]) -> None:
+    """Log which containers hold and release devices of the resources `names`, until cancelled.
+
+    The kubelet is asked for that only while one of them is held.
+    """
+    async with asyncio.TaskGroup() as group:
+        group.create_task(_ask_while_held(holders, names))
+        # Read all the time: one answer may release the last devices of several pods at once.
+        with holders.differences() as differences:
+            async for difference in differences:
+                if difference.resource_name in names():
+                    _log_difference(difference)
+
+
+async def _ask_while_held(holders: Holders, names: Callable[[], Collection[str]]) -> None:
+    def is_any_held() -> bool:
+        return any(holders.held_ids(name) for name in (*names(), *holders.left))
+
+    while True:
+        await holders.wait(is_any_held)
+        with holders.needed():
+            await holders.wait(lambda: not is_any_held())
+
+
+def _log_difference(difference: Difference) -> None:
+    holder = difference.holder
+    facts = {
+        "resource_name": difference.resource_name,
+        "device_id": difference.device_id,
+        "pod": f"{holder.namespace}/{holder.pod}" if holder else "",
+        "container_name": holder.container if holder else "",
+    }
+    if isinstance(difference, Allocated):
+        audit.info("device held", extra=facts)
+    else:
+        audit.info("device released", extra={**facts, "is_free": difference.is_free})
+
+
+# ── the steering away from devices that a container may still have ──
+
+
+def steered(
+    available: Iterable[str], must_include: Collection[str], size: int, doubtful: Collection[str]
+) -> tuple[list[str], list[str]]:
+    """Return the IDs to choose `size` from, and those that have to be chosen: doubtful IDs come last."""
+    others = [one for one in available if one not in must_include]
+    certain = [*must_include, *(one for one in others if one not in doubtful)]
+    if len(certain) >= size:
+        return certain, [*must_include]
+    return [*certain, *(one for one in others if one in doubtful)], certain

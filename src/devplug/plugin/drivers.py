@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from devplug.holds.hardware import after_release
-from devplug.holds.other_files import IN_CODE, OtherFiles
+from devplug.holds.ledger_store import IN_CODE, OtherFiles
 from devplug.holds.ownership import Claims, HeldDevice
 from devplug.linux.durable_file import read_state
 from devplug.wire.sockets import UNIX_SOCKETS

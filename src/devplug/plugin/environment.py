@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 from msgspec import Struct, field
 
 from devplug.errors import PluginError, quoted
-from devplug.holds.other_files import IN_CODE
+from devplug.holds.ledger_store import IN_CODE
 from devplug.kubelet_dir import (
     CDI_DIR_VARIABLE,
     KUBELET_PLUGIN_DIR,

@@ -17,13 +17,11 @@ from msgspec.structs import replace
 
 from devplug.devices import Device, HealthState, kubelet_device
 from devplug.errors import UnhealthyDeviceError
-from devplug.holds.audit import audit_holders
 from devplug.holds.decide import Face
 from devplug.holds.hardware import Use
 from devplug.holds.held_devices import Care, HeldDevices, clean_left
-from devplug.holds.holders import ANSWER_SECONDS, Holders
-from devplug.holds.ledger_store import resource_mark
-from devplug.holds.other_files import IN_CODE
+from devplug.holds.holders import ANSWER_SECONDS, Holders, audit_holders
+from devplug.holds.ledger_store import IN_CODE, resource_mark
 from devplug.holds.ownership import HeldDevice, Ownership, held_by_pods, number_at
 from devplug.kubelet_dir import CHECKPOINT_NAME
 from devplug.linux.boot import boot_id
@@ -40,7 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from devplug.holds.hardware import Key
-    from devplug.holds.other_files import OtherFiles
+    from devplug.holds.ledger_store import OtherFiles
     from devplug.holds.ownership import Claims
     from devplug.linux.notifier import Notifier
     from devplug.plugin.contract import DevicePlugin

@@ -16,8 +16,16 @@ from devplug.errors import UnhealthyDeviceError, UnknownDeviceError, one_line
 from devplug.linux.notifier import Event, Notifier, within
 from devplug.pace import Pace
 from devplug.plugin.counters import PluginCounters
-from devplug.plugin.device_log import Flaps, lines_of
-from devplug.plugin.snapshot import GONE, Snapshot, checked_list, difference, next_snapshot, whole
+from devplug.plugin.snapshot import (
+    GONE,
+    Flaps,
+    Snapshot,
+    checked_list,
+    difference,
+    lines_of,
+    next_snapshot,
+    whole,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -26,8 +34,7 @@ if TYPE_CHECKING:
 
     from devplug.devices import Device
     from devplug.plugin.callbacks import PluginCode
-    from devplug.plugin.device_log import Line
-    from devplug.plugin.snapshot import Slices
+    from devplug.plugin.snapshot import Line, Slices
 
 __all__ = ["Inventory", "Leaving", "in_turns"]
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from devplug.errors import DevplugError, PluginError, error_to_raise, printable, quoted
 from devplug.holds.decide import Face
-from devplug.holds.other_files import IN_CODE
+from devplug.holds.ledger_store import IN_CODE
 from devplug.linux.notifier import Notifier
 from devplug.linux.signals import stop_signals
 from devplug.linux.supervision import borne

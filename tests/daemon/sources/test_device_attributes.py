@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from devplug.attribute_rules import attribute_faults
-from devplug.daemon.device_attributes import attributes_of, facts_for_claims
-from devplug.daemon.device_list import DeviceList, ScanResult
+from devplug.daemon.device_list import DeviceList, ScanResult, attributes_of, facts_for_claims
 from devplug.daemon.sources.device import HostDevice, HostDeviceNode
 from devplug.driver.device_entries import device_entry
 from tests.daemon.hosts import needs_mknod, resource
