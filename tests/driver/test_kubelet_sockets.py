@@ -18,7 +18,7 @@ from devplug.wire.pluginregistration import GET_INFO
 from devplug.wire.sockets import connected
 from tests.driver.world import DRIVER, SERIAL, Cluster, Node, events, serving
 from tests.kubelet.dra_driver import pod, running
-from tests.virtualtime import on_virtual_time
+from tests.virtualtime import on_virtual_time, passes
 from tests.waiting import until
 
 OLD, NEW = "11111111-2222-3333-4444-555555555555", "66666666-7777-8888-9999-aaaaaaaaaaaa"
@@ -71,6 +71,22 @@ async def test_sockets_that_somebody_removes_are_made_again(node: Node) -> None:
         await until(
             lambda: driver.is_registered and node.socket().exists() and kubelet.dra.has_driver(DRIVER)
         )
+
+
+async def test_two_drivers_of_one_name_do_not_replace_each_other_s_sockets(node: Node) -> None:
+    """Two installations outside of pods: the later one serves, the first says why it does not."""
+    first, second = node.driver("a"), node.driver("a")
+    async with running(node.root, Cluster(node)), serving(first):
+        await until(lambda: first.is_registered and first.is_connected)
+        async with serving(second):
+            await until(lambda: second.is_registered and "another process" in first.fault)
+            identity = node.socket().stat().st_ino
+            assert f"serves the driver {DRIVER} has replaced {node.socket()}" in first.fault
+            await passes(100)
+            assert node.socket().stat().st_ino == identity
+            assert second.fault == ""
+            assert not first.is_registered
+        await until(lambda: first.is_registered and first.fault == "")
 
 
 async def test_a_driver_waits_for_the_kubelet_s_folder(node: Node) -> None:

@@ -46,8 +46,8 @@ _ADVICE: Final = {
     errno.EROFS: "mount the host's /var/run/cdi there, and not readOnly",
     errno.EACCES: "run as root, and let SELinux or AppArmor allow it",
     errno.EPERM: "run as root, and let SELinux or AppArmor allow it",
-    errno.ENOSPC: "make room in that file system; the file there is still the old one",
-    errno.EDQUOT: "make room in that file system; the file there is still the old one",
+    errno.ENOSPC: "make room in that file system; no file there was changed",
+    errno.EDQUOT: "make room in that file system; no file there was changed",
 }
 
 

@@ -59,6 +59,9 @@ audit = logging.getLogger(AUDIT)
 LOOK_AGAIN_SECONDS: Final = 1.0
 """How long until a socket that could not be made is tried again."""
 
+REPLACED_SECONDS: Final = 5.0
+"""How long until a socket of another process is tried again, which may be killed without an event."""
+
 PATIENCE_SECONDS: Final = 60.0
 """How long a kubelet may take to ask at a new socket before it is made again: a watcher may miss one."""
 
@@ -243,7 +246,19 @@ class KubeletSockets:
     # ── sockets ──
 
     async def _make_missing(self, listener: Listener) -> float:
-        """Make the sockets that are not there; return after how many seconds to look again."""
+        """Make the sockets that are not there; return after how many seconds to look again.
+
+        Where a later process with the same driver name has replaced one and lives, it keeps the sockets: two
+        that replace each other's would register several times a second.
+        """
+        for one in (listener, self._registration):
+            if one.is_replaced() and one.path not in UNIX_SOCKETS.refusing(one.path.parent, one.path.name):
+                self._is_accepted = False
+                self._obstruct(
+                    f"another process that serves the driver {self.name} has replaced {one.path}: stop one "
+                    "of the two, or give each a driver name of its own"
+                )
+                return REPLACED_SECONDS
         now = asyncio.get_running_loop().time()
         is_overdue = not self._is_asked and now >= self._made_at + self._patience_seconds
         try:

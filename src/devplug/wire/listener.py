@@ -71,6 +71,10 @@ class Listener:
         """Whether the file at `path` is the socket that this listener made last."""
         return self._identity is not None and self._identity_at(self.path) == self._identity
 
+    def is_replaced(self) -> bool:
+        """Whether another program has put a file at `path` in the place of this listener's socket."""
+        return self._identity is not None and self._identity_at(self.path) not in {self._identity, None}
+
     async def bind(self) -> None:
         """Listen at `path` from now on.
 
@@ -83,7 +87,7 @@ class Listener:
                 f"socket path {self.path} is {length} bytes; Unix sockets take {SOCKET_PATH_LIMIT_BYTES}: "
                 "use a shorter folder",
             )
-        if self._identity is not None and self._identity_at(self.path) not in {self._identity, None}:
+        if self.is_replaced():
             await asyncio.sleep(SUCCESSOR_SECONDS)
         server = await self._start(hidden)
         try:
