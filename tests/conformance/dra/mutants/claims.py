@@ -175,7 +175,7 @@ class AsksForTheClaimToUnprepare(Mutant):
         return await super().end_of(claim)
 
 
-@fails("DRA62", also=("DRA52", "DRA72"))
+@fails("DRA62", also=("DRA52",))
 class NamesWhatItDoesNotWrite(Mutant):
     """Calls the device otherwise in the answer than in the file."""
 

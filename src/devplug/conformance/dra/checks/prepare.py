@@ -184,7 +184,7 @@ async def refuses_unknown_devices(bed: DriverBed) -> None:
     "DRA59",
     SHOULD,
     "A claim for a device of a pool that the driver does not publish is refused.",
-    why="a claim that names another pool means another device, and the pod gets this one",
+    why="a claim that names another pool means another device; the pod gets this one, or starts without any",
     change="compare the pool of each result with the pool that is published, too",
     source="resource.k8s.io/v1 types.go, DeviceRequestAllocationResult.pool",
     lane=LANE,
@@ -192,8 +192,12 @@ async def refuses_unknown_devices(bed: DriverBed) -> None:
 async def refuses_unknown_pools(bed: DriverBed) -> None:
     """Allocate a device of a pool that was never published, by the name of a device of this node."""
     (device,) = bed.free()
-    if not await bed.refusal(bed.allocate(Device("another-node", device.name))):
+    claim = bed.allocate(Device("another-node", device.name))
+    if await bed.refusal(claim):
+        return
+    if (await bed.prepare(claim)).devices:
         raise FailedError(f"device {device.name} of the pool another-node is prepared")
+    raise FailedError("its claim is answered without an error, and without a device")
 
 
 @check(
