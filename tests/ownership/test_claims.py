@@ -338,3 +338,26 @@ async def test_refused_claim_names_who_holds_the_stick(
         await here.edit(edit)
         by = "default/first" if holder == "pod" else "ResourceClaim default/first"
         assert f"is held as {ANY} 0403:6001:S by {by}; " in await here.prepare(late)
+
+
+UID = "0123abcd-0123-0123-0123-0123456789ab"
+
+
+@pytest.mark.parametrize("seconds", [0, 12])
+async def test_pod_does_not_get_the_stick_of_a_claim_of_an_old_instance(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    """Rule 1: in a rollout both daemons have the same driver, and the new one serves the stick to pods."""
+    async with dra_node(short_dir, monkeypatch) as here:
+        here.machine.plug(FIRST, "1")
+        await here.start(claims)
+        (name,) = here.published()
+        claim = here.allocate("first", name)
+        monkeypatch.setenv("POD_UID", UID)
+        async with here.other_daemon(DRIVER, plugin, usb(OTHER, vendor="1a86", serve="dra")):
+            assert await here.prepare(claim) == ""  # the old instance, which has the socket without the UID
+            await passes(seconds)
+            assert await here.run("q", ANY) is None
+            assert await here.unprepare(claim) == ""
+            await here.quiet()
+            await here.must_run("r", ANY)

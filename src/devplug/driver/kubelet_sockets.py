@@ -24,7 +24,7 @@ from devplug.driver.counters import ClaimCounters
 from devplug.driver.device_names import device_name
 from devplug.driver.health import HealthService
 from devplug.driver.offer import Offer
-from devplug.driver.prepared_claims import PreparedClaims
+from devplug.driver.prepared_claims import STATE_NAME, PreparedClaims
 from devplug.driver.refresher import Refresher
 from devplug.driver.service import ClaimService
 from devplug.driver.shares import shares_in_use
@@ -179,6 +179,15 @@ class KubeletSockets:
         yield from self._store.claims.values()
         yield from self._store.released.values()
 
+    def _look_at_state(self) -> None:
+        self.refresh()
+
+    def refresh(self) -> bool:
+        """Learn which claims another instance has prepared or released since; return whether it has."""
+        if is_changed := self._store.refresh():
+            self.offer.changed.notify()
+        return is_changed
+
     @property
     def are_records_lost(self) -> bool:
         """Whether it is not known any more which devices are to be cleaned up."""
@@ -231,9 +240,14 @@ class KubeletSockets:
             listener = Listener(self._socket, (*service.bindings(), self._health.binding()))
             wake = asyncio.Event()
             try:
-                with watcher.subscribe(wake.set) as subscription:
+                with (
+                    watcher.subscribe(wake.set) as subscription,
+                    watcher.subscribe(self._look_at_state) as state,
+                ):
                     while True:
                         wake.clear()
+                        folder = self._socket.parent
+                        state.arm([str(folder / STATE_NAME)], writes_in=str(folder))
                         subscription.arm([str(self._socket), str(self._registration_socket)])
                         wait_seconds = await self._make_missing(listener)
                         await within(wait_seconds, wake.wait())

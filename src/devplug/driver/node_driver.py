@@ -221,6 +221,10 @@ class NodeDriver:
         """Return the claims in use, and the released claims with devices to clean up."""
         return self._sockets.recorded()
 
+    def refresh(self) -> bool:
+        """Learn which claims another instance has prepared or released since; return whether it has."""
+        return self._sockets.refresh()
+
     @property
     def are_records_lost(self) -> bool:
         """Whether it is not known any more which devices are to be cleaned up."""

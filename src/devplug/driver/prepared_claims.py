@@ -101,6 +101,8 @@ class PreparedClaims:
         self._log = ClaimLog(folder / STATE_NAME)
         self._is_first = True
         """Whether the CDI files were never looked at."""
+        self._is_stale = False
+        """Whether another process has written since they were looked at."""
 
     @property
     def cdi_files(self) -> str:
@@ -146,6 +148,15 @@ class PreparedClaims:
                     (use.uid, use) for use in uses if not is_copy or use.boot_id == self._boot_id
                 )
 
+    def refresh(self) -> bool:
+        """Learn what another process has written since; return whether it has written anything."""
+        with suppress(OSError):
+            if not self._users and not self._is_first and not self._log.is_current():
+                self._is_stale = True  # who takes the lock reads everything
+                self.recall()
+                return True
+        return False
+
     # ── the locks ──
 
     @asynccontextmanager
@@ -180,7 +191,7 @@ class PreparedClaims:
             self._folder.mkdir(mode=0o750, parents=True, exist_ok=True)
             self._fd = os.open(self._folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             await self._until_free()
-            if self._is_first or not self._log.is_current():
+            if self._is_first or self._is_stale or not self._log.is_current():
                 await asyncio.to_thread(self._load)
         except OSError as error:
             self.close()
@@ -347,7 +358,7 @@ class PreparedClaims:
             self._restore_all(claims)
         self.claims = claims
         self.revision += 1
-        self._is_first = False
+        self._is_first = self._is_stale = False
 
     def _published(self, claims: Mapping[str, ClaimUse]) -> Iterator[tuple[str, ClaimUse]]:
         """Yield the uses in CDI files, and remove those of an earlier boot; `claims` has the state file."""

@@ -71,6 +71,28 @@ def _is_served(folder: Path) -> bool:
     return {*folder.glob("dra*.sock")} > {*UNIX_SOCKETS.refusing(folder, "dra*.sock")}
 
 
+class _StateFiles(OtherFiles["tuple[ClaimUse, ...]"]):
+    """The state files of all drivers on the node; other instances of our drivers write ours, too."""
+
+    def __init__(self, folder: Path, drivers: Mapping[str, NodeDriver]) -> None:
+        super().__init__(f"{folder}/*/{CLAIMS_NAME}", self._paths_of_others, _claims_at)
+        self._folder = folder
+        self._drivers = drivers
+
+    def paths(self) -> list[Path]:
+        """Return the paths of all that there are."""
+        # Not Path.glob, which raises without the right to read the folder.
+        return sorted(map(Path, glob(f"{escape(str(self._folder))}/*/{CLAIMS_NAME}")))  # noqa: PTH207
+
+    def _paths_of_others(self) -> list[Path]:
+        return [one for one in self.paths() if one.parent.name not in self._drivers]
+
+    def refresh(self) -> bool:
+        """Read what has changed; return whether anything has."""
+        own = [driver.refresh() for driver in self._drivers.values()]
+        return super().refresh() or any(own)
+
+
 class Drivers:
     """The drivers; they live in `group`."""
 
@@ -84,9 +106,7 @@ class Drivers:
         self._decode = decode
         self._drivers: dict[str, NodeDriver] = {}
         self._folder = (environment.root or environment.folder.parent) / PLUGINS_NAME
-        self.others: OtherFiles[tuple[ClaimUse, ...]] = OtherFiles(
-            f"{self._folder}/*/{CLAIMS_NAME}", self._other_paths, _claims_at
-        )
+        self.others = _StateFiles(self._folder, self._drivers)
         """By path: the claims of drivers in other processes."""
         self.pods: Callable[[], Sequence[PodResources]] = tuple
         """Returns what the kubelet's PodResources listed last; nothing where that is not known, or is old."""
@@ -171,7 +191,7 @@ class Drivers:
         Of `own`, the driver of this program, and of each driver that no process serves.
         """
         found = {}
-        for path in self._state_paths():
+        for path in self.others.paths():
             driver = path.parent.name
             if driver != own and (driver in self._drivers or _is_served(path.parent)):
                 continue
@@ -180,13 +200,6 @@ class Drivers:
             if devices:
                 found[driver] = frozenset(device.resource_name for device in devices)
         return found
-
-    def _state_paths(self) -> list[Path]:
-        # Not Path.glob, which raises without the right to read the folder.
-        return sorted(map(Path, glob(f"{escape(str(self._folder))}/*/{CLAIMS_NAME}")))  # noqa: PTH207
-
-    def _other_paths(self) -> list[Path]:
-        return [one for one in self._state_paths() if one.parent.name not in self._drivers]
 
     def statuses(self) -> tuple[DriverStatus, ...]:
         """Return the status of each driver at this moment, by name."""
