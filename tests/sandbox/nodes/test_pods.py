@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Callable
@@ -116,7 +117,32 @@ async def test_a_pod_that_is_deleted_by_force_leaves_nothing_behind(short_dir: P
         await bed.told("a", "Killing")
         bed.put(manifest("a", container(image="mapped")))
         await bed.running("a")
-        assert runtime.stopped == [("c", 0)]
+        assert runtime.stopped == [("c", 2)]
+
+
+class SlowRuntime(FakeRuntime):
+    """Its containers stop when the test says so."""
+
+    may_stop = asyncio.Event()
+
+    async def stop(self, pod_uid: str, container: str, grace_seconds: float) -> None:
+        await self.may_stop.wait()
+        await super().stop(pod_uid, container, grace_seconds)
+
+
+async def test_a_device_is_free_while_the_container_of_a_forced_deletion_runs(short_dir: Path) -> None:
+    """K 11, L4: old and new container run side by side for two seconds and more."""
+    runtime = SlowRuntime()
+    runtime.may_stop = asyncio.Event()
+    async with node(short_dir, runtime=runtime) as bed, registered(bed.kubelet, healthy("Dev-1"), RESOURCE):
+        bed.put(manifest("a", container(image="mapped", count=1)))
+        await bed.running("a")
+        bed.registry.delete(PODS, "default", "a", grace_seconds=0)
+        bed.put(manifest("b", container(image="mapped", count=1)))
+        await bed.running("b")
+        assert runtime.stopped == []
+        runtime.may_stop.set()
+        await bed.told("a", "Killing")
 
 
 async def test_a_pod_with_a_finalizer_waits_for_it_without_its_containers(short_dir: Path) -> None:

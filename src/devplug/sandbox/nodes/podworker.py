@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from devplug.errors import KubeletCrashError, KubeletError
 from devplug.k8s.objects import Object, part, same, text
@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     from devplug.sandbox.nodes.podlifecycle import Step
 
 __all__ = ["PodWorker"]
+
+LEAST_GRACE_SECONDS: Final = 2.0
+"""How long a container may take to stop at least, whatever its pod says (kuberuntime_manager.go)."""
 
 
 class PodWorker:
@@ -137,10 +140,11 @@ class PodWorker:
             except KubeletError:
                 # Between two lives of the kubelet; it says so when the next one is there.
                 await self._wait(None)
-        await self.containers.stop(self.containers.running, 0)
-        self.containers.release_address()
+        # Of a pod that is deleted by force the devices are free while its containers still run (L4).
         with suppress(KubeletError):
             self._context.kubelet.remove_pod(self.uid)
+        await self.containers.stop(self.containers.running, LEAST_GRACE_SECONDS)
+        self.containers.release_address()
 
     # ── looking ──
 
