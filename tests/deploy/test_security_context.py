@@ -145,7 +145,7 @@ async def test_it_passes_devplug_verify(short_dir: Path) -> None:
     words = ("unshare", "--mount", "--propagation", "private", "sh", "-c", script, str(node.dev), *judge)
 
     process = await asyncio.create_subprocess_exec(
-        *(*words, "--", *node.command("{dir}", "{work}")),
+        *(*words, "--", *node.command("{dir}", "{dir}/..")),
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
