@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.driver.session_pace import LOOKS_AT_ONCE, RECOVERIES_AT_ONCE, SessionPace
+from devplug.driver.publisher import LOOKS_AT_ONCE, RECOVERIES_AT_ONCE, SessionPace
 from devplug.k8s.client import Retries
 from devplug.k8s.errors import ClusterError, ExistsError, ExpiredError
 

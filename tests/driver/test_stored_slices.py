@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.driver.slices import StoredSlice
-from devplug.driver.stored_slices import StoredSlices
+from devplug.driver.slices import StoredSlice, StoredSlices
 
 ACTS = st.lists(st.sampled_from(["we write", "somebody writes", "somebody deletes"]), max_size=12)
 

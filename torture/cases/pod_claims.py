@@ -8,7 +8,7 @@ from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from devplug.driver.session_pace import RECOVERIES_AT_ONCE, RECOVERIES_PER_SECOND
+from devplug.driver.publisher import RECOVERIES_AT_ONCE, RECOVERIES_PER_SECOND
 from torture.catalogue import PATIENCE, BrokenError, case
 from torture.claims import DRIVER, NODE
 from torture.claims_node import claims_node

@@ -11,8 +11,6 @@ from devplug.k8s.errors import NotThereError
 if TYPE_CHECKING:
     from devplug.k8s.client import ApiServer
 
-__all__ = ["served_version"]
-
 _NO_SLICE: Final = {"metadata.name": "none"}
 """So that the answer is short: whether there is one of that name does not matter."""
 

@@ -21,8 +21,6 @@ from msgspec import Struct
 from devplug.driver.claim_uses import ClaimUse
 from devplug.linux.durable_file import read_state, write_whole
 
-__all__ = ["ClaimLog", "Entry", "claims_in", "state_text"]
-
 LINES_LEAST: Final = 64
 """Fewer lines than these are never put together."""
 

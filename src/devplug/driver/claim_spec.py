@@ -36,20 +36,6 @@ if TYPE_CHECKING:
 
     from devplug.devices import ContainerResponse
 
-__all__ = [
-    "answer",
-    "claim_kind",
-    "claim_spec",
-    "clashes",
-    "current_spec",
-    "file_name",
-    "file_text",
-    "read_file",
-    "read_spec",
-    "uid_of_file",
-    "variables_of_two",
-]
-
 _MARK: Final = "# devplug: "
 
 

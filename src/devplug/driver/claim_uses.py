@@ -21,22 +21,6 @@ if TYPE_CHECKING:
 
     from devplug.driver.claims import AllocatedDevice
 
-__all__ = [
-    "ClaimUse",
-    "DeviceUse",
-    "asked",
-    "by_request",
-    "by_resource",
-    "facts_of",
-    "for_pods",
-    "in_the_way",
-    "is_use_of",
-    "last_used",
-    "meets",
-    "numbered",
-    "to_clean",
-]
-
 Response = TypeVar("Response")
 
 

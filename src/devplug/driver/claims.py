@@ -21,19 +21,6 @@ if TYPE_CHECKING:
     from devplug.k8s.objects import Object
     from devplug.wire.dra import ClaimName
 
-__all__ = [
-    "AllocatedDevice",
-    "ClaimRefusedError",
-    "Parameters",
-    "allocated_devices",
-    "check_names",
-    "is_for_one_pod",
-    "is_free",
-    "is_uid",
-    "reserved_pods",
-    "still_holds",
-]
-
 FROM_CLASS: Final = "FromClass"
 """The source of parameters that an administrator wrote, into a DeviceClass."""
 

@@ -14,8 +14,6 @@ from devplug.metrics.families import PREPARE_BOUNDS_SECONDS, Counts, Histogram
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-__all__ = ["ClaimCounters"]
-
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
 

@@ -24,22 +24,6 @@ if TYPE_CHECKING:
     from devplug.devices import Device, Health
     from devplug.k8s.objects import Object
 
-__all__ = [
-    "PART",
-    "QUESTIONS",
-    "RESOURCE_ATTRIBUTE",
-    "SHARED",
-    "SHARES",
-    "UNHEALTHY_TAINT",
-    "DeviceEntry",
-    "consumption",
-    "counter_sets",
-    "device_attributes",
-    "device_entry",
-    "quantity",
-    "taint_of",
-]
-
 RESOURCE_ATTRIBUTE: Final = "resource"
 """The attribute that every device has, in the driver's domain: `device_names.resource_value`."""
 

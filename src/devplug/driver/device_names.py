@@ -11,8 +11,6 @@ from typing import Final
 
 from devplug.attributes import TEXT_LIMIT_BYTES
 
-__all__ = ["counter_set_name", "device_name", "resource_value", "slice_name"]
-
 LABEL_LIMIT: Final = 63
 """The longest DNS label, and so the longest name of a device (dra.md D43)."""
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from devplug.driver.prepared_claims import PreparedClaims
     from devplug.wire.sockets import Binding
 
-__all__ = ["HealthService"]
-
 TIMEOUT_SECONDS: Final = 60
 """How long the kubelet believes a report."""
 

@@ -51,8 +51,6 @@ if TYPE_CHECKING:
     from devplug.holds.hardware import Use
     from devplug.wire.values import PodResources
 
-__all__ = ["KubeletSockets"]
-
 logger = logging.getLogger(__name__)
 audit = logging.getLogger(AUDIT)
 

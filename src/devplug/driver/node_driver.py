@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from devplug.status import DeviceClaim, DriverStatus
     from devplug.wire.values import PodResources
 
-__all__ = ["TURNS_NAME", "ClusterClaims", "NodeDriver"]
-
 READER_RIGHTS: Final = "get resourceclaims"
 
 TURNS_NAME: Final = "publisher.lock"

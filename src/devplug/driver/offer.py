@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from devplug.holds.hardware import Use
     from devplug.k8s.objects import Object
 
-__all__ = ["ClaimReader", "ClaimRequest", "DriverResource", "Offer", "OfferedDevice", "ResourceLists"]
-
 FIRST_SECONDS: Final = 30.0
 """How long the first list of a resource is waited for; until then its devices of before stay in slices."""
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from devplug.driver.claims import Parameters
 
-__all__ = ["API_VERSION", "KIND", "DeviceConfig", "ParameterDecoder", "configured", "decoded", "merged"]
-
 API_VERSION: Final = "devplug.io/v1"
 KIND: Final = "DeviceConfig"
 

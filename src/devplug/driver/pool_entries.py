@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from devplug.devices import Device
     from devplug.k8s.objects import Object
 
-__all__ = ["LogOnce", "PoolEntries", "SharesInUse"]
-
 DEVICES_AT_ONCE: Final = 500
 """How many devices are looked at between two turns of the loop."""
 

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from devplug.driver.claim_uses import ClaimUse
     from devplug.wire.values import PodResources
 
-__all__ = ["STATE_NAME", "PreparedClaims", "published_uses"]
-
 logger = logging.getLogger(__name__)
 
 STATE_NAME: Final = "prepared_claims.json"

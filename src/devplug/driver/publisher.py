@@ -13,16 +13,17 @@ from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from devplug.driver.api_versions import served_version
-from devplug.driver.device_entries import PART, SHARED
-from devplug.driver.kept_fields import KeptFields
+from devplug.driver.device_entries import PART, QUESTIONS, SHARED
+from devplug.driver.device_names import slice_name
 from devplug.driver.pool_entries import PoolEntries, SharesInUse
-from devplug.driver.session_pace import SessionPace
 from devplug.driver.slices import (
     Pool,
     StoredSlice,
+    StoredSlices,
     Write,
     content_of,
     is_urgent,
@@ -31,9 +32,8 @@ from devplug.driver.slices import (
     writes,
 )
 from devplug.driver.status import PublisherStatus
-from devplug.driver.stored_slices import StoredSlices
 from devplug.k8s.client import NODES, Retries, connected, resource_slices, until_next_try
-from devplug.k8s.errors import ClusterError, NotThereError
+from devplug.k8s.errors import ClusterError, ExistsError, ExpiredError, InvalidError, NotThereError
 from devplug.k8s.objects import text
 from devplug.linux.notifier import Notifier, within
 from devplug.pace import Pace
@@ -42,10 +42,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Container, Mapping, Sequence
 
     from devplug.devices import Device
+    from devplug.driver.pool_entries import LogOnce
     from devplug.k8s.account import Account
     from devplug.k8s.client import ApiServer
-
-__all__ = ["PUBLISHER_RIGHTS", "Publisher"]
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +75,102 @@ waits for a minute, and without slices no user sees the devices."""
 ROLLOUT_SECONDS: Final = 300.0
 """How long another instance may publish before it counts as another installation: a DaemonSet ends the old
 pod as soon as the new one is ready."""
+
+
+# ── the pace of sessions ──
+
+RECOVERIES_PER_SECOND: Final = 0.1
+RECOVERIES_AT_ONCE: Final = 5
+"""How often the API server may have been well before waits double nevertheless: it may end every session."""
+
+LOOKS_PER_SECOND: Final = 1 / 30
+LOOKS_AT_ONCE: Final = 5
+"""How often a session that met something newer is followed at once by another."""
+
+
+class SessionPace(Struct):
+    """How soon sessions follow each other. Times are seconds.
+
+    The waits after failures double. An API server that was well in between makes the next failure the first
+    one again, and a session that met something newer than it knew is no failure: each of them so often only,
+    as thousands of nodes would ask a server that is always like that.
+    """
+
+    retries: Retries
+    _failures: int = 0
+    _was_well: bool = False
+    _recoveries: Pace = field(default_factory=lambda: Pace(RECOVERIES_PER_SECOND, RECOVERIES_AT_ONCE))
+    _looks: Pace = field(default_factory=lambda: Pace(LOOKS_PER_SECOND, LOOKS_AT_ONCE))
+
+    def note_well(self) -> None:
+        """Note that the API server was well in this session."""
+        self._was_well = True
+
+    def wait_seconds(self, now: float, error: ClusterError) -> float:
+        """Return how long the next session waits after one that `error` ends at `now`; 0.0 if it need not."""
+        was_well, self._was_well = self._was_well, False
+        if was_well and _is_granted(self._recoveries, now):
+            self._failures = 0
+        asked_seconds = min(error.retry_after_seconds, self.retries.most_seconds)
+        if isinstance(error, ExistsError | ExpiredError) and _is_granted(self._looks, now):
+            return asked_seconds  # a new look at all slices is what is missing
+        self._failures += 1
+        return asked_seconds + self.retries.wait_seconds(self._failures)
+
+
+def _is_granted(pace: Pace, now: float) -> bool:
+    if pace.wait_seconds(now):
+        return False
+    pace.spend(now)
+    return True
+
+
+# ── what the API server keeps ──
+
+NEVER_STORED: Final = 0xFFFF
+"""The number of the slice by which the API server is asked what it knows: more than any pool has."""
+
+
+class KeptFields:
+    """The fields that were asked for since the connection, by slices that are looked at and not stored.
+
+    `rights` names those that this needs, in errors.
+    """
+
+    def __init__(self, rights: str, log_once: LogOnce) -> None:
+        self._rights = rights
+        self._log_once = log_once
+        self._are_kept: dict[str, bool] = {}
+
+    def are_known_to_have(self, field: str) -> bool:
+        """Whether the API server was asked for a field, and keeps it."""
+        return self._are_kept.get(field, False)
+
+    def forget(self) -> None:
+        """Forget the answers: the connection is another one."""
+        self._are_kept.clear()
+
+    async def have(self, server: ApiServer, version: str, pool: Pool, field: str) -> bool:
+        """Ask for a field, once a connection. Raises `ClusterError`.
+
+        Stored without the field, a device with shares would be one that the first claim has alone.
+        """
+        if field not in self._are_kept:
+            example, feature, consequence = QUESTIONS[field]
+            name = slice_name(pool.driver, pool.node_name, NEVER_STORED)
+            content = content_of(Write("create", name, 1, 1, (example,)), pool, version)
+            try:
+                made = await server.create_dry_run(resource_slices(version), content, rights=self._rights)
+                self._are_kept[field] = not lost_fields([example], StoredSlice.of(made, version).devices)
+            except InvalidError:  # before 1.35 counter sets were in the slice of their devices
+                self._are_kept[field] = False
+            if not self._are_kept[field]:
+                message = "the API server does not keep a field of devices; " + consequence
+                self._log_once(message, field=field, feature_gate=feature)
+        return self._are_kept[field]
+
+
+# ── the publisher ──
 
 
 class Publisher:

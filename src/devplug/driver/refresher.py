@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from devplug.driver.prepared_claims import PreparedClaims
     from devplug.linux.inotify import FileEvent
 
-__all__ = ["Refresher"]
-
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 10.0

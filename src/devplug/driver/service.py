@@ -80,8 +80,6 @@ if TYPE_CHECKING:
     from devplug.wire.dra import ClaimName
     from devplug.wire.sockets import Binding
 
-__all__ = ["PATIENCE_SECONDS", "ClaimService"]
-
 logger = logging.getLogger(__name__)
 audit = logging.getLogger(AUDIT)
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from devplug.devices import Device
     from devplug.driver.claim_uses import ClaimUse, DeviceUse
 
-__all__ = ["offered_devices", "shares_in_use", "with_shares"]
-
 
 def offered_devices(lists: Mapping[str, Collection[Device]]) -> dict[str, OfferedDevice]:
     """Return what claims may be for, by name in slices: each device, and what some are shares of.

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from devplug.driver.claim_uses import ClaimUse
     from devplug.driver.counters import ClaimCounters
 
-__all__ = ["PublisherStatus", "device_claims", "driver_status"]
-
 
 class PublisherStatus(Struct, frozen=True):
     """What is published, as far as the publisher knows."""

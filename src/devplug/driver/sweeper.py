@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from devplug.driver.offer import ClaimReader
     from devplug.driver.prepared_claims import PreparedClaims
 
-__all__ = ["GRACE_SECONDS", "LOOK_SECONDS", "Sweeper", "next_look"]
-
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS: Final = 60.0

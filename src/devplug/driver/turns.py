@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Turns"]
-
 logger = logging.getLogger(__name__)
 
 _LOCK: Final = struct.Struct("hhqqi4x")
