@@ -30,6 +30,9 @@ from tests.ownership.oracle import Machine as Seen
 from tests.ownership.oracle import Numbers, Offer, Oracle
 from tests.virtualtime import passes
 
+KUBELET_FORGETS_SECONDS = 310.0
+"""After that the kubelet no longer counts a resource without a plugin."""
+
 QUIET_SECONDS = 45.0
 """After so long without an event all is quiet: the daemon has asked the kubelet four times."""
 

@@ -142,6 +142,17 @@ class MixedMachine(UsbMachine):
             self.node(f"{disk}/nvme0n1p{number}", "block", "", {"partition": f"{number}"}, is_block=True)
         return function
 
+    def scsi_disk(self) -> str:
+        """Make a SATA disk with a partition and its generic nodes; return the folder of the SCSI device."""
+        function = self.made.pci("0000:05:00.0", driver="ahci", **{"class": "0x010601"})
+        device = self.made.device(f"{function}/ata1/host0/target0:0:0/0:0:0:0", "scsi", {"wwid": "naa.5"})
+        self.made.write(f"{device}/uevent", "DEVTYPE=scsi_device\n")
+        disk = self.node(f"{device}/block/sda", "block", is_block=True)
+        self.node(f"{disk}/sda1", "block", "", {"partition": "1"}, is_block=True)
+        self.node(f"{device}/scsi_generic/sg0", "scsi_generic")
+        self.node(f"{device}/bsg/0:0:0:0", "bsg", "bsg/0:0:0:0")
+        return device
+
     def keyboard(self) -> list[str]:
         """Make a USB keyboard with two event nodes; return their folders."""
         device = self.made.usb_device(self._bus, "7", "K", number=77, idVendor="046d")

@@ -14,7 +14,7 @@ import pytest
 from devplug.holds.held_devices import LAST_RETRY_SECONDS
 from tests.daemon.hosts import needs_mknod
 from tests.ownership.machine import Stick
-from tests.ownership.node import Node, node, usb
+from tests.ownership.node import KUBELET_FORGETS_SECONDS, Node, node, usb
 from tests.virtualtime import on_virtual_time, passes
 
 anyio_backend = on_virtual_time
@@ -305,3 +305,33 @@ async def test_shared_stick_is_cleaned_after_its_last_use(short_dir: Path) -> No
         here.end("q")
         await here.quiet()
         assert here.cleaned() == ["first"]
+
+
+async def test_uncleaned_stick_is_not_offered_by_a_resource_without_command(
+    short_dir: Path,
+) -> None:
+    """Rule 8: the resource that had the command is configured no more, and the daemon has started again."""
+    async with node(short_dir) as here:
+        await used_once(here)
+        await here.restart(usb(OTHER))
+        here.end("p")
+        await here.quiet()
+        assert await here.run("q", OTHER) is None
+        await here.edit(usb(OTHER, **here.cleaning()))
+        await passes(LAST_RETRY_SECONDS)
+        assert here.cleaned() == ["first"]
+        await here.must_run("q", OTHER)
+        here.nothing_was_wrong()
+
+
+async def test_static_device_that_no_resource_has_any_more_ends_with_its_pod(short_dir: Path) -> None:
+    """There is no hardware that could come back to be cleaned."""
+    async with node(short_dir) as here:
+        static = {"discover": {"static": {"ids": ["a"]}}, "expose": {"env": {"X": "1"}}}
+        await here.start({"name": ANY, **static, "onRelease": {"exec": {"command": ["/bin/true"]}}})
+        await here.must_run("p", ANY)
+        await here.restart({"name": OTHER, **static})
+        here.end("p")
+        await here.quiet()
+        await passes(KUBELET_FORGETS_SECONDS)
+        assert here.capacity() == {OTHER: 1}

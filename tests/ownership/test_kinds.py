@@ -35,7 +35,9 @@ def found_by(kind: str, name: str = ANY, **more: Any) -> Described:
             selector = {"driver": rest[0]}
         case "sysfs":
             selector = {"subsystem": rest[0], "name": rest[1]}
-            more.setdefault("allow", ["rawDisks"] if rest[0] in {"block", "nvme-generic"} else [])
+            more.setdefault(
+                "allow", ["rawDisks"] if rest[0] in {"block", "nvme-generic", "scsi_generic"} else []
+            )
         case _:
             return {**path(name, rest[0]), "allow": ["rawDisks"], **more}
     return {"name": name, "discover": {kind: selector}, **more}
@@ -57,6 +59,10 @@ PLACES = {
     "disk and its partition": ("sysfs block nvme0n1", "sysfs block nvme0n1p1"),
     "partition and its disk": ("path /dev/nvme0n1p1", "path /dev/nvme0n1"),
     "controller and its disk": ("path /dev/nvme0", "sysfs block nvme0n1"),
+    "SATA disk and its generic node": ("path /dev/sda", "path /dev/sg0"),
+    "SATA partition and its generic node": ("path /dev/sda1", "sysfs scsi_generic sg*"),
+    "SATA disk and its bsg node": ("path /dev/sda", "path /dev/bsg/*"),
+    "bsg node and generic node": ("path /dev/bsg/*", "path /dev/sg0"),
     "stick by its bus node": ("path /dev/bus/usb/*/*", "path /dev/ttyUSB*"),
     "stick by its port": ("path /dev/ttyUSB*", "path /dev/bus/usb/*/*"),
 }
@@ -73,6 +79,8 @@ def made(root: Path, kinds: tuple[str, ...]) -> MixedMachine:
         machine.piece("sound", machine.sound_card())
     if "nvme" in text:
         machine.piece("disk", machine.disk(1))
+    if "sd" in text or "sg" in text:
+        machine.piece("disk", machine.scsi_disk())
     if "USB" in text:
         machine.plug(Stick("stick", "S"), "1")
     return machine

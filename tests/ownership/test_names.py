@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -243,6 +244,44 @@ async def test_released_stick_whose_number_a_pod_has_is_not_offered(short_dir: P
         assert here.healthy() == {ANY: 2}
         assert sorted(here.cleaned()) == ["first", "stranger"]
         await here.each_stick_has_one_pod()
+
+
+@pytest.mark.parametrize("how", ["damaged", "of a newer version", "not written"])
+async def test_held_stick_of_a_removed_resource_stays_held_without_its_file(
+    short_dir: Path, how: str
+) -> None:
+    """Rule 1: the checkpoint and names.json know it. A killed process may not have written its file."""
+    async with node(short_dir) as here:
+        here.machine.plug(FIRST, "1")
+        await here.start(usb(ANY))
+        await here.must_run("p", ANY)
+        await here.quiet()
+        await here.kill()
+        (file,) = (one for one in here.memory() if one.name.startswith("held-"))
+        if how == "not written":
+            file.unlink()
+        else:
+            file.write_text("{" if how == "damaged" else '{"version": 7}')
+        await here.start(usb(OTHER))
+        assert here.counted() == {ANY: 1}
+        assert await here.run("q", OTHER) is None
+        here.end("p")
+        await here.quiet()
+        await here.must_run("q", OTHER)
+
+
+async def test_held_stick_stays_held_after_the_folder_of_records_was_removed(short_dir: Path) -> None:
+    """Also by the next process: the records are written again at once."""
+    async with node(short_dir) as here:
+        here.machine.plug(FIRST, "1")
+        await here.start(usb(ANY))
+        await here.must_run("p", ANY)
+        await here.quiet()
+        shutil.rmtree(here.kubelet.plugin_dir / ".devplug")
+        await here.edit(usb(OTHER))
+        await here.quiet()
+        await here.restart(is_killed=True)
+        assert await here.run("q", OTHER) is None
 
 
 @pytest.mark.parametrize("how", ["damaged", "lost"])

@@ -194,3 +194,15 @@ async def test_link_of_a_removed_resource_gives_no_other_stick_away(
         assert await here.run("q", ANY) is None
         await here.start_again("p")
         await here.each_stick_has_one_pod()
+
+
+async def test_held_stick_counts_for_when_none(short_dir: Path) -> None:
+    """The daemon starts: the only stick is held by a pod under another name, and is offered later."""
+    async with node(short_dir) as here:
+        here.machine.plug(FIRST, "1")
+        await here.start(usb(ANY))
+        await here.must_run("p", ANY)
+        await here.restart({**ports, "whenNone": "fail"})
+        here.end("p")
+        await here.quiet()
+        assert here.healthy() == {PORTS: 1}

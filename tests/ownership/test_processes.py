@@ -9,9 +9,9 @@ import pytest
 
 from tests.daemon.hosts import needs_mknod
 from tests.ownership.machine import Stick
-from tests.ownership.node import node, path, usb
+from tests.ownership.node import KUBELET_FORGETS_SECONDS, node, path, usb
 from tests.ownership.test_cleanup import BROKEN
-from tests.virtualtime import on_virtual_time
+from tests.virtualtime import on_virtual_time, passes
 
 anyio_backend = on_virtual_time
 pytestmark = needs_mknod
@@ -109,4 +109,41 @@ async def test_process_that_comes_back_has_its_holds_to_itself(short_dir: Path) 
             await here.stop()
             await here.quiet()
             await here.must_run("q", OTHER)
+            here.nothing_was_wrong()
+
+
+async def test_renamed_resource_of_an_ended_process_stays_registered_while_held(short_dir: Path) -> None:
+    """Rule 4: a rollout in which the new process starts before the old one ends."""
+    async with node(short_dir) as here:
+        here.machine.plug(FIRST, "1")
+        here.machine.plug(STRANGER, "2")
+        await here.start(usb(ANY))
+        await here.must_run("p", ANY)
+        await here.quiet()
+        async with here.another_daemon(usb(OTHER)):
+            await here.stop()
+            await here.quiet()
+            await here.restart_kubelet()
+            await passes(KUBELET_FORGETS_SECONDS)
+            assert here.healthy() == {ANY: 1, OTHER: 1}
+            here.end("p")
+            await here.quiet()
+            await passes(KUBELET_FORGETS_SECONDS)
+            assert here.capacity() == {OTHER: 2}
+            here.nothing_was_wrong()
+
+
+async def test_process_that_comes_back_gets_its_resource_from_the_one_that_kept_it(short_dir: Path) -> None:
+    async with node(short_dir) as here:
+        here.machine.plug(FIRST, "1")
+        here.machine.plug(STRANGER, "2")
+        await here.start(usb(ANY))
+        await here.must_run("p", ANY)
+        await here.quiet()
+        async with here.another_daemon(usb(OTHER, vendor="1a86")):
+            await here.kill()
+            await here.quiet()
+            assert here.healthy() == {ANY: 1}
+            await here.start()
+            assert here.healthy() == {ANY: 2}
             here.nothing_was_wrong()

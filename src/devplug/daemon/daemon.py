@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+LEFT_SECONDS: Final = 10.0
+"""How long a resource is left to a process that may only be starting again."""
+
 
 # ── the plugin of a resource ──────────────────────────────────────────────────────────────────────
 
@@ -231,7 +234,8 @@ class Daemon:
         for face in faces:
             name, driver = face
             if face not in self.faces and (driver or ResourceLock(folder, name).is_free()):
-                self._retire(self._begin(Resource(name=ResourceName(name), discover=Discover()), driver))
+                left_resource = Resource(name=ResourceName(name), discover=Discover())
+                self._retire(self._begin(left_resource, driver), is_left=True)
 
     async def _serve_as_before(
         self, resource: Resource, config: Config, left: Mapping[str, Collection[str]]
@@ -322,6 +326,7 @@ class Daemon:
                 on_failure=give_up if may_fail else None,
                 held_ids=plugin.held.held_ids,
                 on_turn=None if holders is None else partial(holders.begin, name),
+                on_wanted=plugin.give_way,
                 dra=driver,
                 evicts=resource.when_unhealthy == "evict",
             )
@@ -329,6 +334,20 @@ class Daemon:
             self._forget(face)
             raise
         return plugin
+
+    async def follow_left(self, holders: Holders) -> None:
+        """Keep a resource registered that an ended process has left, while containers hold its devices.
+
+        As after a rollout with a surge in which the resource was renamed. A process that comes back within a
+        moment keeps its resources.
+        """
+        seen = frozenset[str]()
+        while True:
+            await holders.wait(lambda seen=seen: holders.left != seen)  # type: ignore[misc]
+            if seen := holders.left:
+                await asyncio.sleep(LEFT_SECONDS)
+                async with self._applying:
+                    self._serve_left_behind({})
 
     async def learn_holders(self, holders: Holders, socket: Path) -> None:
         """Ask once who holds what; then remove the CDI files that earlier daemons left behind."""
@@ -386,11 +405,11 @@ class Daemon:
         if plugin := self._plugins.pop(name, None):
             self._retire(plugin)
 
-    def _retire(self, plugin: ConfiguredPlugin) -> None:
+    def _retire(self, plugin: ConfiguredPlugin, *, is_left: bool = False) -> None:
         """Give out no more devices of a resource; it ends when no container holds one."""
         name, face = plugin.resource_name, plugin.face
         self._serving.drivers.set_evicts(face, evicts=False)
-        plugin.retire()
+        plugin.retire(is_left=is_left)
         if held := plugin.held.held_ids():
             logger.warning(
                 "containers hold devices of a resource that the file does not serve this way any more; it "

@@ -185,11 +185,19 @@ class ConfiguredPlugin(DevicePlugin):
             self._has_begun.set()
             self.look_again()
 
-    def retire(self) -> None:
-        """Refuse every Allocate from now on, as the file no longer has this resource, until `is_over`."""
+    def give_way(self) -> None:
+        """Leave the resource to a process that waits to serve it, if the file no longer has it."""
+        if self.is_retired:
+            self.is_over.set()
+
+    def retire(self, *, is_left: bool = False) -> None:
+        """Refuse every Allocate from now on, as the file no longer has this resource, until `is_over`.
+
+        `is_left`: an ended process has left it.
+        """
         self.is_retired = True
         self.context.ownership.look(self.face, (), on_change=self.look_again)
-        self.held.retire()
+        self.held.retire(is_left=is_left)
         self._changed.set()
 
     # ── what is there ─────────────────────────────────────────────────────────────────────────────
@@ -239,7 +247,9 @@ class ConfiguredPlugin(DevicePlugin):
                 self._failure = error
                 return
             if listed is not None and (listed != last or self._is_list_due):
-                if listed or last is not None or self.is_retired or self.resource.when_none == "empty":
+                is_empty = not listed and last is None and not self.is_retired
+                # A device that is not offered yet is one.
+                if not is_empty or self.resource.when_none == "empty" or self.withheld:
                     last, self.is_waiting = listed, False
                     self._is_list_due = False
                     yield listed

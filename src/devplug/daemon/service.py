@@ -303,10 +303,12 @@ async def serve_config(
                 start(partial(daemon.learn_holders, holders, pod_resources))
                 start(partial(audit_holders, holders, lambda: daemon.device_plugins))
                 start(partial(clean_left, holders, daemon.clean_elsewhere))
+                start(partial(daemon.follow_left, holders))
                 start(partial(ask_while_claimed, holders, serving))
                 start(partial(compare_lists, serving.folder, lambda: serving.guards, pod_resources))
-                plugins = lambda: daemon.device_plugins  # noqa: E731
-                start(partial(compare_holders, holders, lambda: serving.guards, plugins))
+                start(
+                    partial(compare_holders, holders, lambda: serving.guards, lambda: daemon.device_plugins)
+                )
             start(partial(decide_at_claims, context, serving))
             start(partial(context.ownership.follow_paths, context.host.inside))
             if config_file is not None:

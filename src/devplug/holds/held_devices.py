@@ -183,7 +183,7 @@ class HeldDevices(Generic[AnyFound]):
         self._is_needed = Event()
         self._woken = books.woken
         self._is_replugged = False
-        self._is_retired = False
+        self._is_retired = self._is_left = False
         self._lost: list[AnyFound] = []
         self._has_lost = Event()
         if care.clean is not None:
@@ -306,9 +306,12 @@ class HeldDevices(Generic[AnyFound]):
             self._inherited |= {name for name in new if not self._others_hold(name, ids)}
             self._woken.set()
 
-    def retire(self) -> None:
-        """Have what this resource fails to clean cleaned by the one that finds the hardware from now on."""
-        self._is_retired = True
+    def retire(self, *, is_left: bool = False) -> None:
+        """Have what this resource fails to clean cleaned by the one that finds the hardware from now on.
+
+        If it `is_left` by an ended process, its command is not known: only a resource with a command cleans.
+        """
+        self._is_retired, self._is_left = True, is_left
         self._is_replugged = True
         self._woken.set()
 
@@ -588,10 +591,11 @@ class HeldDevices(Generic[AnyFound]):
         is_gone = name not in self._present
         if self._clean_elsewhere is not None and (is_gone or (self._is_retired and name in self._faults)):
             use = self._use_of(name)
-            if use is not None and (fault := await self._clean_elsewhere(use, is_gone)) is not None:
+            may_be_left = is_gone and not self._is_left
+            if use is not None and (fault := await self._clean_elsewhere(use, may_be_left)) is not None:
                 return fault
         if self._care.clean is None:
-            return "" if name in self._present else None
+            return None if self._is_absent(name) else ""
         found = self._found.get(name)
         if self._is_absent(name) or (found is not None and self._is_in_use(found)):
             return None

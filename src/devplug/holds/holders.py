@@ -321,8 +321,14 @@ class Holders:
         self._on_change()
 
     def left_behind(self) -> list[str]:
-        """Return the resources of which another daemon has left holds, sorted, without those owned here."""
-        return self._folder.left_behind()
+        """Return the resources of which another daemon has left holds, sorted, without those owned here.
+
+        Where it could not record them, or its file is damaged, the kubelet's checkpoint has their names.
+        """
+        pods = () if self._checkpoint_path is None else read_checkpoint(self._checkpoint_path) or ()
+        return self._folder.left_behind(
+            {devices.resource_name for pod in pods for one in pod.containers for devices in one.devices}
+        )
 
     def disown(self, resource_name: str) -> None:
         """Stop to keep the ledger file of a resource, for the next process that serves it.

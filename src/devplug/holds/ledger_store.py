@@ -225,6 +225,9 @@ class LedgerFolder:
         if file is not None and not file.is_begun:
             file.is_begun = True
             self._recall(resource_name, file, now)
+        elif file is not None and not file.path.exists():
+            file.note_written(_NEVER)  # somebody has removed it with its folder
+            self._changed.set()
 
     def _recall(self, resource_name: str, file: LedgerFile, now: float) -> None:
         if file.is_begun:
@@ -257,12 +260,20 @@ class LedgerFolder:
         file.write(revision, memory, is_durable=False)
         return file.fault
 
-    def left_behind(self) -> list[str]:
-        """Return the resources of which another daemon has left holds, sorted, without those owned here."""
+    def left_behind(self, booked: Iterable[str]) -> list[str]:
+        """Return the resources of which another daemon has left holds, sorted, without those owned here.
+
+        Of those that are `booked`, a lock or a file that cannot be read is enough.
+        """
         if self._folder is None:
             return []
-        found = [_read(path) for path in self._other_paths()]
-        names = {one.resource_name for one in found if one and one.owner != IN_CODE}
+        found = {path: _read(path) for path in self._other_paths()}
+        names = {one.resource_name for one in found.values() if one and one.owner != IN_CODE}
+        read = {path.name for path, one in found.items() if one}
+        with suppress(OSError):
+            marks = {mark[1] for mark in map(_MARKED.fullmatch, os.listdir(self._folder)) if mark}  # noqa: PTH208 -- names alone
+            unread = {one for one in booked if f"held-{resource_mark(one)}.json" not in read}
+            names.update(one for one in unread if resource_mark(one) in marks)
         return sorted(names - self._files.keys())
 
     def _other_paths(self) -> list[Path]:

@@ -54,7 +54,7 @@ class Lifecycle:
     """Keeps one plugin registered; lives as long as the plugin is served, and owns its socket and its lock.
 
     `on_change` is called whenever `registered_at` or `fault` may have changed, and `on_turn` when no other
-    process serves the name any more.
+    process serves the name any more. `on_wanted` is called while another process waits to serve it.
     """
 
     driver = ""
@@ -69,8 +69,10 @@ class Lifecycle:
         on_change: Callable[[], None],
         holding: Holding | None = None,
         on_turn: Callable[[], None] = lambda: None,
+        on_wanted: Callable[[], None] = lambda: None,
     ) -> None:
         self._on_turn = on_turn
+        self._on_wanted = on_wanted
         self._holding = holding
         self._inventory = inventory
         self._counters = counters
@@ -99,7 +101,8 @@ class Lifecycle:
         self._watched = self._paths()
 
     def _paths(self) -> list[str]:
-        return [str(path) for path in (*self._registrar.watched, self._listener.path, self._lock.path)]
+        own = self._listener.path, self._lock.path, self._lock.wanted_path
+        return [str(path) for path in (*self._registrar.watched, *own)]
 
     def _new_path(self) -> Path:
         environment = self._environment
@@ -178,6 +181,8 @@ class Lifecycle:
             if self._registrar.state.is_settled:
                 await self._listener.tidy()
             self._review()
+            if self._lock.is_held() and self._lock.is_wanted():
+                self._on_wanted()
             if self.guard.take_renewal() or self._has_other_options():
                 self._service.streams.end()
             step, look_again_seconds = self._registrar.next_step(self._look())

@@ -78,7 +78,10 @@ class ResourceLock:
 
     def __init__(self, folder: Path, resource_name: str) -> None:
         self.path = folder / LOCK_FOLDER / f"{_mark(resource_name)}.lock"
+        self.wanted_path = self.path.with_suffix(".wanted")
+        """A file that a process keeps locked while it waits for the lock."""
         self._fd = -1
+        self._wanted_fd = -1
 
     def take(self) -> str | None:
         """Try to take the lock, without waiting; return its holder, or None if we hold it now.
@@ -93,8 +96,10 @@ class ResourceLock:
         except BlockingIOError:
             holder = os.pread(fd, 64, 0).decode(errors="replace").strip() or "another process"
             os.close(fd)
+            self._want()
             return holder
         self._fd = fd
+        self._stop_wanting()
         if not self.is_held():  # its former owner removed the file between our open and our lock
             self.release()
             return "another process"
@@ -102,23 +107,31 @@ class ResourceLock:
         os.pwrite(fd, f"process {os.getpid()}\n".encode(), 0)
         return None
 
+    def _want(self) -> None:
+        """Show the owner of the lock that we wait for it."""
+        if self._wanted_fd < 0:
+            with suppress(OSError):
+                self._wanted_fd = os.open(self.wanted_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                fcntl.flock(self._wanted_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def _stop_wanting(self) -> None:
+        if self._wanted_fd >= 0:
+            with suppress(OSError):
+                self.wanted_path.unlink()
+            os.close(self._wanted_fd)
+            self._wanted_fd = -1
+
+    def is_wanted(self) -> bool:
+        """Whether another process waits for the lock."""
+        return not _is_free(self.wanted_path)
+
     def is_left(self) -> bool:
         """Whether a process that held the lock was killed: one that ends well removes the file."""
         return os.path.exists(self.path) and self.is_free()  # noqa: PTH110 -- raises nothing without rights
 
     def is_free(self) -> bool:
         """Whether no process holds the lock; false where that cannot be known."""
-        try:
-            fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
-        except OSError as error:
-            return isinstance(error, FileNotFoundError)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        finally:
-            os.close(fd)
-        return True
+        return _is_free(self.path)
 
     def is_held(self) -> bool:
         """Whether we hold the lock and its file is still at its path."""
@@ -133,6 +146,7 @@ class ResourceLock:
 
     def release(self) -> None:
         """Give the lock back and remove its file, if it is ours. Safe to repeat."""
+        self._stop_wanting()
         if self._fd < 0:
             return
         if self.is_held():
@@ -142,6 +156,21 @@ class ResourceLock:
                 self.path.parent.rmdir()  # only succeeds for the last owner
         os.close(self._fd)
         self._fd = -1
+
+
+def _is_free(path: Path) -> bool:
+    """Whether no process keeps a file locked; false where that cannot be known."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError as error:
+        return isinstance(error, FileNotFoundError)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(fd)
+    return True
 
 
 def remove_stale_sockets(folder: Path, resource_name: str, sockets: Sockets = UNIX_SOCKETS) -> list[str]:

@@ -195,6 +195,7 @@ class Serving:
         on_failure: Callable[[DevplugError], None] | None = None,
         held_ids: Callable[[], AbstractSet[str]] | None = None,
         on_turn: Callable[[], None] | None = None,
+        on_wanted: Callable[[], None] = lambda: None,
         dra: str = "",
         evicts: bool = False,
     ) -> None:
@@ -204,7 +205,8 @@ class Serving:
         they stay listed, Unhealthy, when their device is gone. The kubelet knows them; without `held_ids`
         an ID that was given out counts as held for ever, or with `dra` for as long as a claim uses it.
 
-        `on_turn` is called when no other process serves the name any more, before the kubelet hears of us.
+        `on_turn` is called when no other process serves the name any more, before the kubelet hears of us,
+        and `on_wanted` while another process waits to serve it.
 
         With `dra`, the name of a DRA driver, pods get the devices by claims; `evicts` then says whether an
         Unhealthy device ends the pods that have it. A caller with `held_ids` may serve one name
@@ -241,7 +243,14 @@ class Serving:
             )
         else:
             lifecycle = Lifecycle(
-                plugin, inventory, counters, self._environment, on_change, holding, on_turn or (lambda: None)
+                plugin,
+                inventory,
+                counters,
+                self._environment,
+                on_change,
+                holding,
+                on_turn or (lambda: None),
+                on_wanted,
             )
         task = self._group.create_task(self._supervise(face, on_failure), name=f"devplug {name}")
         self._served[face] = _Served(plugin, inventory, lifecycle, task, holding)

@@ -288,10 +288,8 @@ def _block_beside(device: SysDevice, subsystem: str) -> SysDevice | None:
     """Return the disk that a generic node opens, as sda for sg0; None for any other node."""
     if subsystem not in _GENERIC_DISKS:
         return None
-    blocks = next(
-        ([child for child in parent.children() if child.subsystem == "block"] for parent in device.parents()),
-        [],
-    )
+    near = next((parent for parent in device.parents() if parent.subsystem), device)
+    blocks = [child for child in near.children() if child.subsystem == "block"]
     wanted = device.name.replace("ng", "nvme", 1) if subsystem == "nvme-generic" else None
     return next((block for block in blocks if wanted in {None, block.name}), None)
 
