@@ -138,12 +138,12 @@ async def test_a_claim_is_prepared_and_unprepared(node: Node) -> None:
         names = kubelet.container_config("u", "c").cdi_devices
         assert names == tuple(f"k8s.{DRIVER}/claim=uid-c-{device}" for device in "ab")
         assert node.cdi_names() == [f"k8s.{DRIVER}-claim-uid-c.yaml"]
-        assert driver.held_ids(SERIAL) == {"a", "b"}
+        assert driver.store.held_ids(SERIAL) == {"a", "b"}
         await kubelet.dra.unprepare(pod("u", "c"))
     assert node.cdi_names() == []
     assert node.resource.prepared == [("a", "b")]
     assert node.resource.released == ["a", "b"]
-    assert driver.held_ids(SERIAL) == frozenset()
+    assert driver.store.held_ids(SERIAL) == frozenset()
 
 
 async def test_a_kubelet_that_restarts_gets_the_same_answer_and_nothing_is_done_twice(node: Node) -> None:
@@ -174,7 +174,7 @@ async def test_a_driver_that_restarts_knows_its_claims(node: Node) -> None:
     driver = node.driver("a")
     async with serving(driver):
         await until(node.registration_socket().exists)
-        assert driver.held_ids(SERIAL) == {"a"}
+        assert driver.store.held_ids(SERIAL) == {"a"}
         async with connected(node.socket()) as peer:
             assert await peer.call(PREPARE["v1beta1.DRAPlugin"], [claim]) == first
             node.claims.delete("c")
@@ -202,7 +202,7 @@ async def test_claim_that_is_deleted_by_force_keeps_its_device_until_unprepare(n
         assert node.resource.released == ["a"]
         await kubelet.run_pod(pod("v", "new"))
         assert node.cdi_names() == [f"k8s.{DRIVER}-claim-uid-new.yaml"]
-        assert driver.held_ids(SERIAL) == {"a"}
+        assert driver.store.held_ids(SERIAL) == {"a"}
 
 
 async def test_two_instances_share_the_claims_and_the_last_one_is_asked(node: Node) -> None:
@@ -219,7 +219,7 @@ async def test_two_instances_share_the_claims_and_the_last_one_is_asked(node: No
         await stack.enter_async_context(serving(new))
         await until(lambda: new.is_registered and new.is_connected)
         await kubelet.run_pod(pod("v", "d"))
-        assert new.held_ids(SERIAL) == {"a", "b"}
+        assert new.store.held_ids(SERIAL) == {"a", "b"}
         await ending.aclose()
         await until(lambda: not node.registration_socket(OLD).exists())
         await kubelet.dra.unprepare(pod("u", "c"))

@@ -137,12 +137,12 @@ async def test_the_answer_of_a_share_is_the_same_again_and_it_is_released_once(s
             told = [one for uid in (first.uid, second.uid) for one in answers[uid].devices]
             assert [(one.device_name, one.share_id) for one in told] == [(WHOLE, "of-c"), (WHOLE, "of-d")]
             assert len({name for one in told for name in one.cdi_device_ids}) == 2
-            assert driver.held_ids(SERIAL) == {IDS[0], IDS[1]}
+            assert driver.store.held_ids(SERIAL) == {IDS[0], IDS[1]}
             await peer.call(unprepare, [first])
             assert node.resource.released == [IDS[0]]
             third = node.claims.allocate("e", WHOLE, share="of-e")
             await peer.call(prepare, [third])
-            assert driver.held_ids(SERIAL) == {IDS[0], IDS[1]}
+            assert driver.store.held_ids(SERIAL) == {IDS[0], IDS[1]}
 
 
 async def test_claims_that_are_prepared_at_once_have_a_share_each(short_dir: Path) -> None:
@@ -180,7 +180,7 @@ async def test_of_shares_that_end_at_once_the_last_one_sees_that_it_is_the_last(
     ]
     driver = node.driver()
     driver.offer.replace(OFFERED)
-    resource.others = lambda: driver.held_ids(SERIAL)
+    resource.others = lambda: driver.store.held_ids(SERIAL)
     async with serving(driver):
         await until(node.registration_socket().exists)
         async with connected(node.socket()) as peer:

@@ -37,7 +37,7 @@ async def test_a_claim_is_told_with_its_request_pods_and_beginning_over_a_restar
         await until(node.registration_socket().exists)
         async with connected(node.socket()) as peer:
             await peer.call(PREPARE["v1.DRAPlugin"], [claim])
-        ((told,),) = device_claims(before.claims.values(), SERIAL).values()
+        ((told,),) = device_claims(before.store.claims.values(), SERIAL).values()
     assert (told.namespace, told.name, told.uid) == (claim.namespace, "c", claim.uid)
     assert (told.request, told.device, told.prepared_for) == ("r", "a", ("p", "q"))
     assert told.since is not None
@@ -45,7 +45,7 @@ async def test_a_claim_is_told_with_its_request_pods_and_beginning_over_a_restar
     after = node.driver("a")
     async with serving(after):
         await until(node.registration_socket().exists)
-        assert device_claims(after.claims.values(), SERIAL) == {"a": (told,)}
+        assert device_claims(after.store.claims.values(), SERIAL) == {"a": (told,)}
 
 
 @pytest.mark.parametrize("version", PREPARE)

@@ -61,7 +61,7 @@ async def test_a_claim_that_is_free_and_forgotten_is_released_once(node: Node, h
         await passes(HOUR_SECONDS)
         assert node.resource.released == ["a"]
         assert node.cdi_names() == []
-        assert driver.held_ids(node.resource.resource_name) == frozenset()
+        assert driver.store.held_ids(node.resource.resource_name) == frozenset()
 
 
 async def test_a_release_that_fails_is_tried_again(node: Node) -> None:

@@ -43,7 +43,7 @@ from devplug.wire.sockets import UNIX_SOCKETS, Listener, unary
 from devplug.wire.values import PluginInfo, RegistrationStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from devplug.driver.offer import ClaimReader, DriverResource
     from devplug.driver.parameters import ParameterDecoder
@@ -117,11 +117,12 @@ class KubeletSockets:
         self._registration_socket = _fitting(registry, f"{name}{{}}-reg.sock", pod_uid)
         self._endpoint = str((host_root or kubelet_root) / self._socket.relative_to(kubelet_root))
         _check(folder)
-        self._store = PreparedClaims(name, folder, cdi_folder, boot or boot_id())
-        self._store.pods = pods
-        self._store.recall()  # a device that was pulled out meanwhile stays listed while a claim uses it
+        self.store = PreparedClaims(name, folder, cdi_folder, boot or boot_id())
+        """The claims in use."""
+        self.store.pods = pods
+        self.store.recall()  # a device that was pulled out meanwhile stays listed while a claim uses it
         self._counters = ClaimCounters()
-        self._health = HealthService(node_name, self._store, self.offer, self._note_stream)
+        self._health = HealthService(node_name, self.store, self.offer, self._note_stream)
         self._registration = Listener(
             self._registration_socket,
             (unary(GET_INFO, self._get_info), unary(NOTIFY_REGISTRATION_STATUS, self._take_status)),
@@ -155,41 +156,18 @@ class KubeletSockets:
         """Return what tells the kubelet that is there from any other; None while there is none."""
         return self._kubelets if self.is_registered else None
 
-    def held_ids(self, resource_name: str) -> frozenset[str]:
-        """Return the IDs of a resource's devices that a claim uses."""
-        return self._store.held_ids(resource_name)
-
-    def prepared_ids(self, resource_name: str) -> frozenset[str]:
-        """Return those of `held_ids` that a container may have: their claims are prepared."""
-        return self._store.prepared_ids(resource_name)
-
     def shares_in_use(self) -> SharesInUse:
         """Return the shares of devices that claims use now."""
-        return shares_in_use(self._store.claims.values(), self.offer.devices)
-
-    @property
-    def claims(self) -> Mapping[str, ClaimUse]:
-        """The claims in use, by UID."""
-        return self._store.claims
-
-    def recorded(self) -> Iterator[ClaimUse]:
-        """Yield the claims in use, and the released claims with devices to clean up."""
-        yield from self._store.claims.values()
-        yield from self._store.released.values()
+        return shares_in_use(self.store.claims.values(), self.offer.devices)
 
     def _look_at_state(self) -> None:
         self.refresh()
 
     def refresh(self) -> bool:
         """Learn which claims another instance has prepared or released since; return whether it has."""
-        if is_changed := self._store.refresh():
+        if is_changed := self.store.refresh():
             self.offer.changed.notify()
         return is_changed
-
-    @property
-    def are_records_lost(self) -> bool:
-        """Whether it is not known any more which devices are to be cleaned up."""
-        return self._store.are_records_lost
 
     async def adopt(self, resource_name: str, uses: Mapping[str, Use]) -> None:
         """Record devices to clean up whose uses are not recorded. Raises `KubeletError`."""
@@ -198,14 +176,9 @@ class KubeletSockets:
             for device_id, use in sorted(uses.items())
         )
         uid = f"to-clean-{secrets.token_hex(6)}"
-        async with self._store.locked():
-            await self._store.leave(ClaimUse("devplug", uid, uid, devices, int(time.time())))
+        async with self.store.locked():
+            await self.store.leave(ClaimUse("devplug", uid, uid, devices, int(time.time())))
         self.offer.changed.notify()
-
-    @property
-    def claims_revision(self) -> int:
-        """A number that changes whenever `claims` does."""
-        return self._store.revision
 
     @property
     def counters(self) -> ClaimCounters:
@@ -218,7 +191,7 @@ class KubeletSockets:
             service = ClaimService(
                 self.name,
                 self._node_name,
-                self._store,
+                self.store,
                 self._resources,
                 self.offer,
                 self._reader,
@@ -228,11 +201,11 @@ class KubeletSockets:
                 self._owner,
                 self._why_withheld,
             )
-            refresher = Refresher(self._store, self._resources, self.offer)
+            refresher = Refresher(self.store, self._resources, self.offer)
             tasks.create_task(refresher.run(), name="devplug claims' files")
             tasks.create_task(service.clean_up_released(), name="devplug clean-up of ended claims")
             sweeper = Sweeper(
-                self.name, self._node_name, self._store, service.end, self._reader, self._kubelet
+                self.name, self._node_name, self.store, service.end, self._reader, self._kubelet
             )
             tasks.create_task(sweeper.run(), name="devplug forgotten claims")
             listener = Listener(self._socket, (*service.bindings(), self._health.binding()))
@@ -276,7 +249,7 @@ class KubeletSockets:
         try:
             if not listener.is_bound():
                 self._prepare_folder()
-                async with self._store.locked():  # reads the claims of whoever was here before
+                async with self.store.locked():  # reads the claims of whoever was here before
                     self.offer.changed.notify()
                 await listener.bind()
             if is_bound := self._registration.is_bound():
@@ -342,7 +315,7 @@ class KubeletSockets:
         self._is_accepted, self._was_connected = status.plugin_registered, self.is_connected
         refusal = "" if status.plugin_registered else f"the kubelet refused the registration: {status.error}"
         if self._is_accepted:
-            self._store.asked_for.clear()  # by the kubelet before
+            self.store.asked_for.clear()  # by the kubelet before
             audit.info("registered with the kubelet", extra={"driver": self.name, "endpoint": self._endpoint})
         elif refusal != self._refusal:
             audit.warning(

@@ -27,14 +27,14 @@ from devplug.linux.memory import keep_large_blocks_apart
 from devplug.linux.notifier import Notifier, within
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
     from devplug.devices import Device
-    from devplug.driver.claim_uses import ClaimUse
     from devplug.driver.counters import ClaimCounters
     from devplug.driver.offer import DriverResource
     from devplug.driver.parameters import ParameterDecoder
+    from devplug.driver.prepared_claims import PreparedClaims
     from devplug.driver.status import PublisherStatus
     from devplug.holds.hardware import Use
     from devplug.k8s.account import Account
@@ -199,55 +199,17 @@ class NodeDriver:
             self._sockets.counters,
             is_registered=self.is_registered,
             fault=self.fault,
-            claims=len(self._sockets.claims),
+            claims=len(self.store.claims),
         )
 
-    def claim_uids(self) -> Iterable[str]:
-        """Return the UIDs of the claims that use devices."""
-        return self._sockets.claims.keys()
-
     @property
-    def claims_revision(self) -> int:
-        """A number that changes whenever claims begin or end to use devices."""
-        return self._sockets.claims_revision
-
-    def claims(self) -> Iterable[ClaimUse]:
-        """Return the claims that use devices."""
-        return self._sockets.claims.values()
-
-    def recorded(self) -> Iterable[ClaimUse]:
-        """Return the claims in use, and the released claims with devices to clean up."""
-        return self._sockets.recorded()
+    def store(self) -> PreparedClaims:
+        """The claims that use devices."""
+        return self._sockets.store
 
     def refresh(self) -> bool:
         """Learn which claims another instance has prepared or released since; return whether it has."""
         return self._sockets.refresh()
-
-    @property
-    def are_records_lost(self) -> bool:
-        """Whether it is not known any more which devices are to be cleaned up."""
-        return self._sockets.are_records_lost
-
-    def use_of(self, resource_name: str, device_id: str) -> Use | None:
-        """Return what containers have of a device, or had until it is to be cleaned up, as far as known."""
-        found = (
-            device.use
-            for claim in self.recorded()
-            for device in claim.devices
-            if (device.resource_name, device.device_id) == (resource_name, device_id)
-            and not device.has_admin_access
-        )
-        return next(found, None)
-
-    def ids_to_clean(self, resource_name: str) -> frozenset[str]:
-        """Return the IDs of a resource's devices that no claim uses, and that are to be cleaned up."""
-        return frozenset(
-            device.device_id
-            for claim in self.recorded()
-            if claim.is_released
-            for device in claim.devices
-            if device.resource_name == resource_name
-        )
 
     async def adopt(self, resource_name: str, uses: Mapping[str, Use]) -> None:
         """Record devices to clean up, by ID, whose uses are not recorded. Raises `KubeletError`."""
@@ -255,20 +217,12 @@ class NodeDriver:
 
     def claims_of(self, resource_name: str) -> Mapping[str, tuple[DeviceClaim, ...]]:
         """Return the claims that use each of a resource's devices, by device ID."""
-        return device_claims(self._sockets.claims.values(), resource_name)
+        return device_claims(self.store.claims.values(), resource_name)
 
     def taint_of(self, resource_name: str) -> str:
         """Return the effect of the taint of a resource's unhealthy devices; empty if they have none."""
         effect = NO_EXECUTE if resource_name in self._evicting else NO_SCHEDULE
         return effect if self._publisher.takes_taints else ""
-
-    def held_ids(self, resource_name: str) -> frozenset[str]:
-        """Return the IDs of a resource's devices that a claim uses."""
-        return self._sockets.held_ids(resource_name)
-
-    def prepared_ids(self, resource_name: str) -> frozenset[str]:
-        """Return those of `held_ids` that a container may have: their claims are prepared."""
-        return self._sockets.prepared_ids(resource_name)
 
     # ── resources ──
 
@@ -315,7 +269,7 @@ class NodeDriver:
             await self.changed.next.wait()
 
     def _used_names(self, resource_name: str) -> frozenset[str]:
-        devices = (device for claim in self.claims() for device in claim.devices)
+        devices = (device for claim in self.store.claims.values() for device in claim.devices)
         return frozenset(
             one.name for one in devices if one.resource_name == resource_name and not one.has_admin_access
         )

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from devplug.cdi.spec import CdiSpec
     from devplug.devices import Device
     from devplug.driver.claim_uses import ClaimUse
+    from devplug.holds.hardware import Use
     from devplug.wire.values import PodResources
 
 logger = logging.getLogger(__name__)
@@ -131,6 +132,31 @@ class PreparedClaims:
             if use.boot_id == self._boot_id
             for device in use.devices
             if device.resource_name == resource_name and not device.has_admin_access
+        )
+
+    def recorded(self) -> Iterator[ClaimUse]:
+        """Yield the claims in use, and the released claims with devices to clean up."""
+        yield from self.claims.values()
+        yield from self.released.values()
+
+    def use_of(self, resource_name: str, device_id: str) -> Use | None:
+        """Return what containers have of a device, or had until it is to be cleaned up, as far as known."""
+        found = (
+            device.use
+            for claim in self.recorded()
+            for device in claim.devices
+            if (device.resource_name, device.device_id) == (resource_name, device_id)
+            and not device.has_admin_access
+        )
+        return next(found, None)
+
+    def ids_to_clean(self, resource_name: str) -> frozenset[str]:
+        """Return the IDs of a resource's devices that no claim uses, and that are to be cleaned up."""
+        return frozenset(
+            device.device_id
+            for claim in self.released.values()
+            for device in claim.devices
+            if device.resource_name == resource_name
         )
 
     def recall(self) -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from devplug.driver.counters import ClaimCounters
     from devplug.driver.node_driver import NodeDriver
     from devplug.driver.parameters import ParameterDecoder
+    from devplug.driver.prepared_claims import PreparedClaims
     from devplug.holds.decide import Face
     from devplug.plugin.claimed_plugin import ClaimedPlugin
     from devplug.plugin.contract import DevicePlugin
@@ -147,13 +148,17 @@ class Drivers:
     def claims_of(self, face: Face) -> Claims:
         """Return what claims have of a resource's devices."""
         name = str(face.resource_name)
+
+        def store() -> PreparedClaims:
+            return self.driver(face.driver).store
+
         return Claims(
-            lambda: self.driver(face.driver).held_ids(name),
-            lambda device_id: self.driver(face.driver).use_of(name, device_id),
-            lambda: self.driver(face.driver).ids_to_clean(name),
+            lambda: store().held_ids(name),
+            lambda device_id: store().use_of(name, device_id),
+            lambda: store().ids_to_clean(name),
             lambda uses: self.driver(face.driver).adopt(name, uses),
-            lambda: self.driver(face.driver).are_records_lost,
-            lambda: self.driver(face.driver).prepared_ids(name),
+            lambda: store().are_records_lost,
+            lambda: store().prepared_ids(name),
         )
 
     async def until_unpublished(self, face: Face) -> None:
@@ -162,19 +167,19 @@ class Drivers:
 
     def claim_uids(self) -> frozenset[str]:
         """Return the UIDs of the claims that use devices of any driver."""
-        return frozenset(uid for driver in self._drivers.values() for uid in driver.claim_uids())
+        return frozenset(uid for driver in self._drivers.values() for uid in driver.store.claims)
 
     @property
     def claims_revision(self) -> int:
         """A number that changes whenever claims begin or end to use devices."""
-        return sum(driver.claims_revision for driver in self._drivers.values()) + self.others.revision
+        return sum(driver.store.revision for driver in self._drivers.values()) + self.others.revision
 
     def held(self) -> Iterator[HeldDevice]:
         """Yield the devices that claims use, also claims of drivers in other processes.
 
         A claim with admin access only looks at a device, and does not use it.
         """
-        claims = [(name, driver.recorded()) for name, driver in self._drivers.items()]
+        claims = [(name, tuple(driver.store.recorded())) for name, driver in self._drivers.items()]
         claims += [(path.parent.name, found) for path, found in self.others.contents.items()]
         for driver, claim in ((driver, claim) for driver, found in claims for claim in found):
             for one in claim.devices:
