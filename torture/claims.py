@@ -85,12 +85,13 @@ class NodeFiles:
         return found
 
     def in_use(self) -> dict[str, list[str]]:
-        """Return the device IDs of each claim that the state file has, by UID."""
+        """Return the device IDs of each claim in use that the state file has, by UID."""
         try:
             claims, _ = claims_in((self.folder / STATE_NAME).read_bytes())
         except FileNotFoundError:
             return {}
-        return {uid: [device.device_id for device in use.devices] for uid, use in claims.items()}
+        in_use = {uid: use for uid, use in claims.items() if not use.is_released}
+        return {uid: [device.device_id for device in use.devices] for uid, use in in_use.items()}
 
     def remains(self) -> list[str]:
         """Return what is there that no driver without claims has: files of claims, and half of files."""
