@@ -54,6 +54,8 @@ PLACES = {
     "graphics node": ("sysfs drm renderD*", "pci amdgpu"),
     "sound card": ("pci snd_hda", "sysfs sound card*"),
     "sound card by sysfs": ("sysfs sound card*", "pci snd_hda"),
+    "sound card and its stream": ("sysfs sound card*", "path /dev/snd/pcm*"),
+    "stream and its sound card": ("path /dev/snd/pcm*", "sysfs sound card*"),
     "disk": ("sysfs block nvme0n1", "pci nvme"),
     "disk and its generic node": ("sysfs block nvme0n1", "sysfs nvme-generic ng*"),
     "disk and its partition": ("sysfs block nvme0n1", "sysfs block nvme0n1p1"),
@@ -75,7 +77,7 @@ def made(root: Path, kinds: tuple[str, ...]) -> MixedMachine:
         machine.virtual_functions(1)
     if "amdgpu" in text:
         machine.piece("gpu", machine.graphics_card())
-    if "snd_hda" in text:
+    if "snd" in text or "sound" in text:
         machine.piece("sound", machine.sound_card())
     if "nvme" in text:
         machine.piece("disk", machine.disk(1))
@@ -84,6 +86,35 @@ def made(root: Path, kinds: tuple[str, ...]) -> MixedMachine:
     if "USB" in text:
         machine.plug(Stick("stick", "S"), "1")
     return machine
+
+
+async def test_other_node_of_a_held_sound_card_is_not_offered(short_dir: Path) -> None:
+    """Rule 2: the pod got one node of the card, and an edit finds the other one."""
+    kinds = "sysfs sound card*", "path /dev/snd/control*"
+    async with node(short_dir, machine=made(short_dir / "machine", kinds)) as here:
+        expose = {"deviceNodes": [{"subsystem": "sound", "file": "pcm*"}]}
+        await here.start(found_by(kinds[0], expose=expose))
+        await here.must_run("p", ANY)
+        await here.edit(found_by(kinds[1], OTHER))
+        assert here.health("p") == {"Healthy"}
+        assert await here.run("q", OTHER) is None
+
+
+async def test_other_node_of_a_held_board_device_is_not_offered(short_dir: Path) -> None:
+    """Rule 2: the device tree names the device, which has two nodes."""
+    machine = MixedMachine(short_dir / "machine")
+    folder = machine.made.device("/sys/devices/platform/soc/fe00.dsp", "platform")
+    machine.made.link("/sys/bus/platform/devices/fe00.dsp", folder)
+    for number in range(2):
+        machine.node(f"{folder}/misc/dsp{number}", "misc")
+    machine.piece("dsp", folder)
+    async with node(short_dir, machine=machine) as here:
+        expose = {"deviceNodes": [{"subsystem": "misc", "file": "dsp0"}]}
+        await here.start(found_by("sysfs platform *.dsp", expose=expose))
+        await here.must_run("p", ANY)
+        await here.edit(found_by("path /dev/dsp1", OTHER))
+        assert here.health("p") == {"Healthy"}
+        assert await here.run("q", OTHER) is None
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -85,6 +85,9 @@ _NUMBER: Final = re.compile(r"((?:i2c|i3c|v4l)?\D*?)(\d+)(.*)", re.DOTALL)
 _OF_ITS_OWN: Final = re.compile(rf"{PCI_ADDRESS.pattern}|usb\d+|\d+-[\d.]+")
 """The folders of PCI functions, USB buses and USB devices."""
 
+_CONTAINERS: Final = frozenset({"sound", "input"})
+"""Subsystems in which a card, or an input device, is the parent of the devices with its nodes."""
+
 _GENERIC_DISKS: Final = frozenset({"scsi_generic", "bsg", "nvme-generic"})
 _LETTERED_DISK: Final = re.compile(r"(sd|vd|xvd|hd|dasd)[a-z]+")
 _UNIQUE_ENOUGH: Final = re.compile(r"(?!nvme\.)\S.*", re.DOTALL)
@@ -229,6 +232,12 @@ def groups_of(devices: Iterable[SysDevice]) -> dict[str, list[str]]:
 def groups_beside(device: SysDevice) -> dict[str, list[str]]:
     """Return the group of one device in the form of `groups_of`; empty if the device needs no rank."""
     device = _disk_of(device)
+    if (container := _container_of(device, device.subsystem)) is not None:
+        return groups_beside(container) | _groups_beside(device)
+    return _groups_beside(device)
+
+
+def _groups_beside(device: SysDevice) -> dict[str, list[str]]:
     part = part_of(device)
     if part is None or part.number is not None:
         return {}
@@ -271,6 +280,11 @@ def identity_of(device: SysDevice, ranks: Mapping[str, int]) -> Identity:
     place = _by_place(device, ranks)
     if subsystem == "block":
         return Identity(_disk_id(device) or place.preferred, place.by_place, is_whole=True)
+    if _is_container(device, subsystem):
+        return replace(place, is_whole=True)
+    if (container := _container_of(device, subsystem)) and (part := part_of(device)):
+        whole = identity_of(container, ranks)
+        return replace(place, of_hardware=_part(whole.hardware, f".{part.text(0)}"))
     if (block := _block_beside(device, subsystem)) is not None:
         return replace(place, of_hardware=identity_of(block, {}).hardware)
     if subsystem == "hidraw" and (anchor := anchor_of(device)) and anchor.device.subsystem == "hid":
@@ -282,6 +296,19 @@ def identity_of(device: SysDevice, ranks: Mapping[str, int]) -> Identity:
 
 def _part(whole: Hardware, name: str) -> Hardware:
     return Hardware(whole.place + name, whole.serial and whole.serial + name)
+
+
+def _is_container(device: SysDevice, subsystem: str) -> bool:
+    """Whether a device has its nodes below it: one that the board names, a sound card, an input device."""
+    return subsystem in NAMED_BY_BOARD or (subsystem in _CONTAINERS and device.attribute("dev") is None)
+
+
+def _container_of(device: SysDevice, subsystem: str) -> SysDevice | None:
+    """Return the card of a sound node, or the input device of an event node; None for any other device."""
+    if subsystem not in _CONTAINERS:
+        return None
+    near = next((parent for parent in device.parents() if parent.subsystem), device)
+    return near if near.subsystem == subsystem else None
 
 
 def _block_beside(device: SysDevice, subsystem: str) -> SysDevice | None:
