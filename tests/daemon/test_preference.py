@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from devplug.daemon.preference import Candidate, closeness, preferred
-from devplug.holds.holders import steered
+from devplug.holds.decide import steered
 from tests.daemon.choices import chosen, linked, on_nodes, replicas
 
 POLICIES = ("auto", "packed", "spread", "aligned", "leastShared", "linked", "none")

@@ -600,7 +600,7 @@ class ConfiguredPlugin(DevicePlugin):
         if not (has_choice or doubtful):
             return ()
         from devplug.daemon.preference import preferred
-        from devplug.holds.holders import steered
+        from devplug.holds.decide import steered
 
         allowed, must = steered(by_id, must, size, doubtful)
         chosen = preferred(

@@ -803,17 +803,3 @@ def _log_difference(difference: Difference) -> None:
         audit.info("device held", extra=facts)
     else:
         audit.info("device released", extra={**facts, "is_free": difference.is_free})
-
-
-# ── the steering away from devices that a container may still have ──
-
-
-def steered(
-    available: Iterable[str], must_include: Collection[str], size: int, doubtful: Collection[str]
-) -> tuple[list[str], list[str]]:
-    """Return the IDs to choose `size` from, and those that have to be chosen: doubtful IDs come last."""
-    others = [one for one in available if one not in must_include]
-    certain = [*must_include, *(one for one in others if one not in doubtful)]
-    if len(certain) >= size:
-        return certain, [*must_include]
-    return [*certain, *(one for one in others if one in doubtful)], certain

@@ -28,7 +28,7 @@ from devplug.errors import (
     outcome_of,
     quoted,
 )
-from devplug.holds.holders import steered
+from devplug.holds.decide import steered
 from devplug.linux.notifier import Event, Notifier, within
 from devplug.logs import AUDIT
 from devplug.plugin.callbacks import PluginCode, hanging_line
