@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from devplug.sandbox.server.connections import ConnectionLimits, Connections, HttpConnection
+from devplug.sandbox.server.connections import ConnectionLimits, Connections, HttpConnection, users_of_ports
 from devplug.sandbox.server.listener import Tls
 from tests.sandbox.server.beds import TOKEN, Server, served
 
@@ -94,6 +94,17 @@ def test_unfinished_requests_make_room_before_watches_and_idle_connections() -> 
             assert server.ask("POST", "/api/v1/namespaces", body).code == 201
             assert b"other" in watch.readline()
         idle.close()
+
+
+def test_user_of_a_connection_is_told_from_other_sockets_with_its_port() -> None:
+    rows = [
+        "sl local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid timeout inode",
+        "0: 0100007F:D1A2 0100007F:1F90 01 00000000:00000000 00:00000000 00000000 1234 0 1",
+        "1: 0100007F:1F90 0100007F:D1A2 01 00000000:00000000 00:00000000 00000000 0 0 2",
+        "2: 0100007F:D1A2 0100007F:0050 01 00000000:00000000 00:00000000 00000000 77 0 3",
+        "3: 0200007F:D1A2 0100007F:1F90 06 00000000:00000000 00:00000000 00000000 0 0 0",
+    ]
+    assert users_of_ports("\n".join(rows), 0x1F90) == {0xD1A2: 1234}
 
 
 @pytest.mark.root

@@ -12,7 +12,7 @@ import logging
 import resource
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 __all__ = ["ConnectionLimits", "Connections", "HttpConnection"]
 
 logger = logging.getLogger(__name__)
+
+TIME_WAIT: Final = "06"
+"""The state of a TCP socket that is closed and has no process any more (include/net/tcp_states.h)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +216,7 @@ class Connections:
             self._make_room(-1)
 
     def _make_room(self, port: int) -> None:
-        users = _users_of_ports()
+        users = users_of_ports(_tcp_table(), self._listener.getsockname()[1])
         out = first_to_go({one: one.standing(users) for one in self._open}, users.get(port, -1))
         task = self._open.pop(out)
         task.cancel()
@@ -245,14 +248,24 @@ class Connections:
             self._loop.call_soon(one.socket.close)  # after the loop has left it
 
 
-def _users_of_ports() -> dict[int, int]:
-    """Return the users of the processes that have TCP ports of this machine, by port (proc_net_tcp.txt)."""
-    users: dict[int, int] = {}
+def _tcp_table() -> str:
+    """Return the kernel's table of TCP sockets; empty where it cannot be read."""
     try:
-        lines = Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]
+        return Path("/proc/net/tcp").read_text(encoding="ascii")
     except OSError:
-        return users
-    for line in lines:
+        return ""
+
+
+def users_of_ports(table: str, server_port: int) -> dict[int, int]:
+    """Return the users of the processes that are connected to a server's port, by their own port. Pure.
+
+    `table` is as in /proc/net/tcp (kernel, Documentation/networking/proc_net_tcp.rst). Another socket may
+    have the same port, connected to elsewhere, or wait for late packets, with 0 for its user.
+    """
+    users: dict[int, int] = {}
+    for line in table.splitlines()[1:]:
         words = line.split()
-        users[int(words[1].rpartition(":")[2], 16)] = int(words[7])
+        port, remote = (int(address.rpartition(":")[2], 16) for address in words[1:3])
+        if remote == server_port and words[3] != TIME_WAIT:
+            users[port] = int(words[7])
     return users
