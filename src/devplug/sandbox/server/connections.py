@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from uvicorn.protocols.http.h11_impl import RequestResponseCycle
     from uvicorn.server import ServerState
 
-__all__ = ["ConnectionLimits", "Connections", "HttpConnection"]
-
 logger = logging.getLogger(__name__)
 
 TIME_WAIT: Final = "06"
