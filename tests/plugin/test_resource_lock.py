@@ -66,6 +66,28 @@ def test_another_name_or_another_folder_is_free(short_dir: Path) -> None:
         lock.release()
 
 
+def test_owner_sees_who_waits_for_its_lock(short_dir: Path) -> None:
+    owner, others = ResourceLock(short_dir, RESOURCE), [ResourceLock(short_dir, RESOURCE) for _ in range(2)]
+    assert owner.take() is None
+    assert not owner.is_wanted()
+    for other in others:
+        assert other.take() is not None
+    assert owner.is_wanted()
+    owner.release()
+    assert others[0].take() is None
+    others[0].release()
+    others[1].release()
+    assert [*short_dir.iterdir()] == []
+
+
+def test_owner_keeps_its_lock_where_it_cannot_see_who_waits(short_dir: Path) -> None:
+    """As without a free descriptor."""
+    owner = ResourceLock(short_dir, RESOURCE)
+    assert owner.take() is None
+    owner.wanted_path.mkdir()
+    assert not owner.is_wanted()
+
+
 def test_releasing_leaves_nothing_and_may_be_repeated(short_dir: Path) -> None:
     lock = ResourceLock(short_dir, RESOURCE)
     lock.release()

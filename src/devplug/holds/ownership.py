@@ -332,7 +332,7 @@ class Ownership(Generic[AnyFound]):
 
         `is_meant` returns whether it has a name in a resource.
         """
-        decision = self._current()
+        decision, holds = self._current(), self._holds()
         reasons = [
             (face.resource_name, name, one.reason)
             for face, withheld in decision.withheld.items()
@@ -343,21 +343,21 @@ class Ownership(Generic[AnyFound]):
             (face.resource_name, name, f"held as {hold}")
             for face, names in decision.names.items()
             for name, held_name in names.items()
-            for hold in self._holds()
+            for hold in holds
             if (hold.face, hold.name) == (face, held_name)
         ]
-        reasons += [(hold.resource_name, hold.name, f"held as {hold}") for hold in self._holds()]
+        reasons += [(hold.resource_name, hold.name, f"held as {hold}") for hold in holds]
         for resource_name, name, reason in reasons:
             if is_meant(resource_name, name):
                 return reason
         known = (self.names.hardware_of(*one) for one in self.names.known() if is_meant(*one))
         hardware = next(known, None)
-        return "" if hardware is None else self._use_of_hardware(hardware)
+        return "" if hardware is None else self._use_of_hardware(hardware, holds)
 
-    def _use_of_hardware(self, hardware: Hardware) -> str:
+    def _use_of_hardware(self, hardware: Hardware, holds: Iterable[Hold]) -> str:
         """Return what hardware is held or offered as."""
         twins = self.names.twins
-        for hold in self._holds():
+        for hold in holds:
             if hold.use and hold.use.hardware and hardware.is_same(hold.use.hardware, twins):
                 return f"held as {hold}"
         for listing in self._listings():

@@ -108,11 +108,10 @@ class ResourceLock:
         return None
 
     def _want(self) -> None:
-        """Show the owner of the lock that we wait for it."""
-        if self._wanted_fd < 0:
-            with suppress(OSError):
-                self._wanted_fd = os.open(self.wanted_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-                fcntl.flock(self._wanted_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        """Show the owner of the lock that we wait for it. Each try makes a new file, which wakes it."""
+        with suppress(OSError):
+            self._wanted_fd = os.open(self.wanted_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._wanted_fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
     def _stop_wanting(self) -> None:
         if self._wanted_fd >= 0:
@@ -122,8 +121,8 @@ class ResourceLock:
             self._wanted_fd = -1
 
     def is_wanted(self) -> bool:
-        """Whether another process waits for the lock."""
-        return not _is_free(self.wanted_path)
+        """Whether another process waits for the lock; false where that cannot be known."""
+        return _is_locked(self.wanted_path) is True
 
     def is_left(self) -> bool:
         """Whether a process that held the lock was killed: one that ends well removes the file."""
@@ -131,7 +130,7 @@ class ResourceLock:
 
     def is_free(self) -> bool:
         """Whether no process holds the lock; false where that cannot be known."""
-        return _is_free(self.path)
+        return _is_locked(self.path) is False
 
     def is_held(self) -> bool:
         """Whether we hold the lock and its file is still at its path."""
@@ -158,19 +157,19 @@ class ResourceLock:
         self._fd = -1
 
 
-def _is_free(path: Path) -> bool:
-    """Whether no process keeps a file locked; false where that cannot be known."""
+def _is_locked(path: Path) -> bool | None:
+    """Whether a process keeps a file locked; None if that cannot be known, as without descriptors."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except OSError as error:
-        return isinstance(error, FileNotFoundError)
+        return False if isinstance(error, FileNotFoundError) else None
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return False
+        return True
     finally:
         os.close(fd)
-    return True
+    return False
 
 
 def remove_stale_sockets(folder: Path, resource_name: str, sockets: Sockets = UNIX_SOCKETS) -> list[str]:
