@@ -22,7 +22,6 @@ __all__ = [
     "DeviceClaim",
     "DeviceStatus",
     "DriverStatus",
-    "ForeignSocket",
     "Holder",
     "NodeStatus",
     "PodResourcesStatus",
@@ -102,29 +101,16 @@ class DeviceStatus(Struct, frozen=True, kw_only=True):
         return self.health == HEALTHY
 
 
-class ForeignSocket(Struct, frozen=True, kw_only=True):
-    """A socket in the plugin folder that is not devplug's. Most are of plugins for other hardware."""
-
-    name: str
-    is_live: bool
-    """Whether a process listens at it."""
-    made_at: float
-    process: str = ""
-    """The process that listens, as in `4711 (driver)`; empty if it is in another container."""
-
-
-class Takeover(Struct, frozen=True, kw_only=True):
+class Takeover(Struct, frozen=True):
     """The sign that another plugin has the name of a resource of ours, or fights for it."""
 
     signs: tuple[str, ...]
-    """Its signs: `listed`, `given`, `asked`, `cut`; see docs/threat-model.md."""
+    """Its signs: `listed`, `cut`; see docs/threat-model.md."""
     since: float
     reason: str
-    """The signs as a sentence, and what to do about them."""
+    """The signs as a sentence, and what to do about them: it names the sockets of other plugins."""
     device_ids: tuple[str, ...] = ()
-    """The devices of the signs: the other plugin's, or ours that it gave out."""
-    sockets: tuple[ForeignSocket, ...] = ()
-    """Where the other plugin may be, the newest first; none if its socket is in another folder."""
+    """The other plugin's devices, as far as the kubelet lists them."""
     is_lost: bool = False
     """Whether what the kubelet lists under the name is the other plugin's; then it is a fault, too."""
 

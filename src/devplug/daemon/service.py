@@ -1,9 +1,7 @@
-"""The service of a configuration: the daemon, its status socket and pages, two tasks that ask the kubelet.
+"""The service of a configuration: the daemon, its status socket and pages, and a task that asks the kubelet.
 
-One task compares what the kubelet lists under the daemon's resource names with what its plugins list, because
-another plugin may have registered a name; `devplug.plugin.takeover` decides what a difference means. The
-other writes the audit lines for which there is no call of the kubelet: which pod holds a device, and which
-has released one.
+The task compares what the kubelet lists under the daemon's resource names with what its plugins list, because
+another plugin may have registered a name; `devplug.plugin.takeover` decides what a difference means.
 """
 
 from __future__ import annotations
@@ -22,7 +20,6 @@ from devplug.daemon.context import DaemonContext
 from devplug.daemon.daemon import Daemon
 from devplug.daemon.sources.host import Host
 from devplug.holds.client import UnansweredError, ask_allocatable
-from devplug.holds.held_device import Allocated
 from devplug.holds.held_devices import clean_left
 from devplug.holds.holders import Holders, audit_holders
 from devplug.kubelet_dir import CHECKPOINT_NAME
@@ -34,7 +31,7 @@ from devplug.plugin.environment import root_of
 from devplug.plugin.resource_lock import LOCK_FOLDER, ResourceLock
 from devplug.plugin.serving import served
 from devplug.plugin.status import pages_at
-from devplug.plugin.takeover_detector import FIRST_RENEWAL_SECONDS
+from devplug.plugin.takeover import FIRST_RENEWAL_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
@@ -42,18 +39,16 @@ if TYPE_CHECKING:
 
     from devplug.daemon.config.types import Config
     from devplug.daemon.reporter import Reporter
-    from devplug.daemon.resource import ConfiguredPlugin
     from devplug.devices import StrPath
     from devplug.metrics.probes import Probes
     from devplug.plugin.serving import Serving
-    from devplug.plugin.takeover_detector import TakeoverDetector
+    from devplug.plugin.takeover import TakeoverDetector
     from devplug.web.messages import Answer, Request
     from devplug.wire.values import AllocatableResources
 
 __all__ = [
     "ask_while_claimed",
     "audit_holders",
-    "compare_holders",
     "compare_lists",
     "decide_at_claims",
     "serve_config",
@@ -140,24 +135,6 @@ def _by_name(allocatable: AllocatableResources) -> Mapping[str, frozenset[str]]:
     for devices in allocatable.devices:
         found.setdefault(devices.resource_name, set()).update(devices.device_ids)
     return {name: frozenset(ids) for name, ids in found.items()}
-
-
-async def compare_holders(
-    holders: Holders,
-    guards: Callable[[], Mapping[str, TakeoverDetector]],
-    plugins: Callable[[], Mapping[str, ConfiguredPlugin]],
-) -> None:
-    """Note in `guards` each device that a container holds without an Allocate of ours, until cancelled."""
-    with holders.differences() as differences:
-        async for difference in differences:
-            guard = guards().get(difference.resource_name)
-            plugin = plugins().get(difference.resource_name)
-            if guard is None or plugin is None:
-                continue
-            if not isinstance(difference, Allocated):
-                guard.note_released(difference.device_id)
-            elif difference.device_id not in plugin.answered:
-                guard.note_given(difference.device_id)
 
 
 # ── claims ────────────────────────────────────────────────────────────────────────────────────────
@@ -306,9 +283,6 @@ async def serve_config(
                 start(partial(daemon.follow_left, holders))
                 start(partial(ask_while_claimed, holders, serving))
                 start(partial(compare_lists, serving.folder, lambda: serving.guards, pod_resources))
-                start(
-                    partial(compare_holders, holders, lambda: serving.guards, lambda: daemon.device_plugins)
-                )
             start(partial(decide_at_claims, context, serving))
             start(partial(context.ownership.follow_paths, context.host.inside))
             if config_file is not None:

@@ -25,15 +25,6 @@ if TYPE_CHECKING:
     from devplug.linux.threads import Job
     from devplug.plugin.contract import DevicePlugin
 
-__all__ = [
-    "Hooks",
-    "OnlyErrors",
-    "PluginCode",
-    "author_line",
-    "hanging_line",
-    "is_cancelled",
-    "lines_in_threads",
-]
 
 # ── callbacks ──
 

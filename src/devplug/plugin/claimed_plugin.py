@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from devplug.plugin.inventory import Inventory
     from devplug.status import DeviceStatus
 
-__all__ = ["ClaimedPlugin"]
 
 logger = logging.getLogger(__name__)
 

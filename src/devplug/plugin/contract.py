@@ -13,7 +13,6 @@ from devplug.wire.values import PluginOptions
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Awaitable, Collection, Iterable, Iterator, Sequence
 
-__all__ = ["DevicePlugin", "Snapshot", "offers", "options_of", "plugin_faults"]
 
 Snapshot: TypeAlias = "Collection[Device]"
 """All devices of a plugin at one moment: the complete list, not a difference."""

@@ -15,7 +15,6 @@ from devplug.metrics.families import ALLOCATE_BOUNDS_SECONDS, DISCOVERY_BOUNDS_S
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-__all__ = ["FORMER_LIMIT", "CounterBook", "PluginCounters"]
 
 # ── counters ──
 

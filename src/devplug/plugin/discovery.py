@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from devplug.plugin.contract import DevicePlugin
     from devplug.plugin.inventory import Inventory
 
-__all__ = ["DeviceFeed", "discover", "watch_paths"]
 
 logger = logging.getLogger(__name__)
 

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from devplug.status import DriverStatus
     from devplug.wire.values import PodResources
 
-__all__ = ["NODE_NAME_VARIABLE", "Drivers"]
 
 logger = logging.getLogger(__name__)
 

@@ -36,14 +36,6 @@ if TYPE_CHECKING:
     from devplug.linux.inotify import Watcher
     from devplug.wire.sockets import Sockets
 
-__all__ = [
-    "PLUGIN_DIR_VARIABLE",
-    "PluginEnvironment",
-    "Registration",
-    "environment_at",
-    "pod_resources_at",
-    "root_of",
-]
 
 logger = logging.getLogger(__name__)
 

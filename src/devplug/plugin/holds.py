@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from devplug.plugin.inventory import Inventory
     from devplug.status import DeviceStatus
 
-__all__ = ["Holding", "ListedDevice", "NodeHolds"]
 
 CLEAN_UP: Final = "clean_up"
 

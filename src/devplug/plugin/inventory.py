@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from devplug.plugin.callbacks import PluginCode
     from devplug.plugin.snapshot import Line, Slices
 
-__all__ = ["Inventory", "Leaving", "in_turns"]
 
 logger = logging.getLogger(__name__)
 

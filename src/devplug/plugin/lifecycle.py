@@ -15,7 +15,7 @@ from devplug.plugin.registrar import Registrar, SocketRegistrar
 from devplug.plugin.registration import Folder, RegistrationFacts, RegistrationMode, Step
 from devplug.plugin.resource_lock import ResourceLock, remove_stale_sockets
 from devplug.plugin.service import PluginService
-from devplug.plugin.takeover_detector import TakeoverDetector
+from devplug.plugin.takeover import TakeoverDetector
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from devplug.status import DeviceStatus
     from devplug.wire.sockets import Listener
 
-__all__ = ["Lifecycle"]
 
 logger = logging.getLogger(__name__)
 
@@ -87,9 +86,7 @@ class Lifecycle:
         folder = environment.folder
         self._lock = ResourceLock(folder, plugin.resource_name)
         path = self._new_path()
-        self.guard = TakeoverDetector(
-            plugin.resource_name, inventory, folder, path.name, on_change, self._wake.set
-        )
+        self.guard = TakeoverDetector(plugin.resource_name, inventory, folder, on_change, self._wake.set)
         """The signs of other plugins with the same resource name."""
         self._registrar = self._new_registrar(path.name)
         self._listener = self._new_listener(path)
@@ -235,7 +232,6 @@ class Lifecycle:
         self.guard.review(
             registered_at=state.stream_since if state.is_registered else None,
             cuts=state.cuts,
-            strange_calls=self._service.strange_calls,
         )
 
     def _folder(self) -> Folder:
@@ -331,7 +327,6 @@ class Lifecycle:
         self._service.streams.end()
         await self._listener.close(CLOSE_SECONDS if self._service.calls_in_flight else 0)
         self._listener = self._new_listener(self._new_path())
-        self.guard.socket_name = self._listener.path.name
         self._watched = self._paths()
         self._is_moving = True
         self._registrar.socket_moved(self._listener.path.name)

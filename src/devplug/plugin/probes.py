@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from devplug.plugin.counters import PluginCounters
     from devplug.status import DriverStatus, ResourceStatus
 
-__all__ = ["serving_families", "status_of"]
 
 # ── metrics ──
 

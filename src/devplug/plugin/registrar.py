@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from devplug.wire.sockets import Binding
     from devplug.wire.values import SocketIdentity
 
-__all__ = ["Registrar", "SocketRegistrar", "jitter", "now"]
 
 logger = logging.getLogger(__name__)
 audit = logging.getLogger(AUDIT)

@@ -17,21 +17,6 @@ from devplug.backoff import backoff_seconds
 if TYPE_CHECKING:
     from devplug.wire.values import SocketIdentity
 
-__all__ = [
-    "CUT_WAIT_SECONDS",
-    "LEVEL_CHECK_SECONDS",
-    "QUICK_CUT_SECONDS",
-    "STREAM_DEADLINE_SECONDS",
-    "Folder",
-    "RegistrationFacts",
-    "RegistrationMode",
-    "Step",
-    "chosen_mode",
-    "cut_wait_seconds",
-    "jittered",
-    "preparing_step",
-    "step_when",
-]
 
 LEVEL_CHECK_SECONDS: Final = 5.0
 """How often the folder and both sockets are looked at without an event."""
@@ -46,6 +31,12 @@ same resource name (handler.go runClient), so registering at once would race wit
 LAST_CUT_WAIT_SECONDS: Final = 0.5
 QUICK_CUT_SECONDS: Final = 1.0
 """A stream that lived shorter than this may have been cut by a rival, so the next wait is longer."""
+
+
+CUTS: Final = 3
+CUTS_SECONDS: Final = 600.0
+"""How many lost streams within this time are a sign of another plugin, if their kubelet lives on. A kubelet
+ends one where the stream of our predecessor ends late (1.36, handler.go runClient), and never three."""
 
 
 class RegistrationMode(enum.StrEnum):

@@ -21,14 +21,6 @@ if TYPE_CHECKING:
 
     from devplug.wire.sockets import Sockets
 
-__all__ = [
-    "LOCK_FOLDER",
-    "ResourceLock",
-    "has_file_of",
-    "is_of_another_name",
-    "new_socket_name",
-    "remove_stale_sockets",
-]
 
 LOCK_FOLDER: Final = ".devplug"
 """Beside the sockets: the kubelet removes sockets from its folder at start, never folders (manager.go)."""
@@ -37,7 +29,7 @@ _RANDOM: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 """What the random part of a socket's name is made of; in a container each daemon has the same PID."""
 
 # A pattern as text: `re` compiles and keeps it at its first use, which most daemons never have.
-_MADE: Final = r"(devplug-[0-9a-f]{12})-[0-9]+-[0-9a-z]{5}\.sock"
+_MADE: Final = r"devplug-[0-9a-f]{12}-[0-9]+-[0-9a-z]{5}\.sock"
 
 
 def _mark(resource_name: str) -> str:
@@ -64,10 +56,9 @@ def new_socket_name(resource_name: str) -> str:
     return f"{_mark(resource_name)}-{os.getpid()}-{random}.sock"
 
 
-def is_of_another_name(file_name: str, resource_name: str) -> bool:
-    """Whether a socket's file name is one that we make for another resource name than this."""
-    made = re.fullmatch(_MADE, file_name)
-    return made is not None and made[1] != _mark(resource_name)
+def is_made_here(file_name: str) -> bool:
+    """Whether a socket's file name is one that devplug makes."""
+    return re.fullmatch(_MADE, file_name) is not None
 
 
 class ResourceLock:

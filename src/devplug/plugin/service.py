@@ -23,7 +23,6 @@ from devplug.errors import (
     NotReadyError,
     PluginError,
     UnhealthyDeviceError,
-    UnknownDeviceError,
     one_line,
     outcome_of,
     quoted,
@@ -35,7 +34,6 @@ from devplug.plugin.callbacks import PluginCode, hanging_line
 from devplug.plugin.contract import offers
 from devplug.plugin.inventory import in_turns
 from devplug.plugin.snapshot import ListPace, Urgency, slices, urgency_of
-from devplug.plugin.takeover import KEPT_TIMES
 from devplug.wire import deviceplugin
 from devplug.wire.codecs import Encoded
 from devplug.wire.deviceplugin import list_pieces
@@ -131,8 +129,6 @@ class PluginService:
         self.streams = ListStreams(inventory, counters, on_stream)
         self.options_answered = 0
         """How often GetDevicePluginOptions was answered."""
-        self.strange_calls: tuple[float, ...] = ()
-        """When a kubelet last asked for devices that were never listed here: the last few times."""
         self.announced: PluginOptions | None = None
         """The options that the kubelet got last; None before the first registration."""
         self._code = self._code_of(plugin)
@@ -281,9 +277,6 @@ class PluginService:
         except AllocationError as error:
             self._counters.allocations.add(outcome_of(error))
             self._counters.allocate_seconds.observe(time.monotonic() - started)
-            if isinstance(error, UnknownDeviceError):
-                now = asyncio.get_running_loop().time()
-                self.strange_calls = (*self.strange_calls, now)[-KEPT_TIMES:]
             audit.warning("not allocated", extra={**facts, "reason": str(error)})
             raise
         seconds = time.monotonic() - started

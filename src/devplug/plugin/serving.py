@@ -45,11 +45,10 @@ if TYPE_CHECKING:
     from devplug.plugin.environment import PluginEnvironment, Registration
     from devplug.plugin.holds import Holding, NodeHolds
     from devplug.plugin.status import Describe
-    from devplug.plugin.takeover_detector import TakeoverDetector
+    from devplug.plugin.takeover import TakeoverDetector
     from devplug.status import ProcessStatus, ResourceStatus
     from devplug.web.messages import Answer, Handler, Request
 
-__all__ = ["Serving", "probes_of", "run", "serve", "served"]
 
 LISTEN_VARIABLE: Final = "DEVPLUG_LISTEN"
 

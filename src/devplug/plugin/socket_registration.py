@@ -24,6 +24,7 @@ from msgspec.structs import replace
 from devplug.backoff import backoff_seconds
 from devplug.plugin.registration import (
     CUT_WAIT_SECONDS,
+    CUTS,
     LEVEL_CHECK_SECONDS,
     QUICK_CUT_SECONDS,
     STREAM_DEADLINE_SECONDS,
@@ -33,7 +34,6 @@ from devplug.plugin.registration import (
     preparing_step,
     step_when,
 )
-from devplug.plugin.takeover import KEPT_TIMES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -42,17 +42,6 @@ if TYPE_CHECKING:
     from devplug.plugin.registration import RegistrationFacts
     from devplug.wire.values import SocketIdentity
 
-__all__ = [
-    "CALLS",
-    "STREAMS",
-    "CallEvent",
-    "CallState",
-    "SocketRegistration",
-    "StreamState",
-    "may_bring_stream",
-    "retry_wait_seconds",
-    "streams_owed",
-]
 
 # ── states, events, tables ──
 
@@ -268,7 +257,7 @@ class SocketRegistration(Struct, frozen=True):
             registered_at=now,
             quick_cuts=self.quick_cuts if is_same else 0,
             lost_at=None,
-            cuts=(*self.cuts, *lost)[-KEPT_TIMES:] if is_same else (),
+            cuts=(*self.cuts, *lost)[-CUTS:] if is_same else (),
             failed_with=None,
             failures=0,
             taken=self.taken + 1,

@@ -28,13 +28,6 @@ if TYPE_CHECKING:
     from devplug.plugin.lifecycle import Lifecycle
     from devplug.web.messages import Handler
 
-__all__ = [
-    "Describe",
-    "device_statuses",
-    "pages_at",
-    "resource_status",
-    "serve_status",
-]
 
 logger = logging.getLogger(__name__)
 

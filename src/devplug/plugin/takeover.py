@@ -1,222 +1,250 @@
-"""The takeover of a resource name by another plugin, or the fight for it: decided on what can be seen. Pure.
+"""The takeover of a resource name by another plugin, and its signs.
 
 The kubelet does not report that a name was taken. The plugin that registers a name last gets its calls; the
 plugin before it keeps its stream, and each list of either of them replaces the other's (handler.go,
-manager.go). So there are only signs. Times are seconds on one clock that never goes back.
+manager.go). There are two signs: the kubelet lists devices that we never listed, and it ends our stream
+again and again. Times are seconds of the loop.
 """
 
 from __future__ import annotations
 
-import enum
+import asyncio
+import logging
+import math
+import os
+import socket
+import stat
+import time
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
-from msgspec.structs import replace
 
-from devplug.errors import quoted
+from devplug.devices import HealthState
+from devplug.errors import one_line, quoted
+from devplug.kubelet_dir import KUBELET_SOCKET
+from devplug.linux.unix_sockets import peer_of
+from devplug.logs import AUDIT
+from devplug.plugin.registration import CUTS, CUTS_SECONDS
+from devplug.plugin.resource_lock import is_made_here
+from devplug.status import Takeover
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
-__all__ = [
-    "KEPT_TIMES",
-    "LASTS_SECONDS",
-    "NEVER_COMPARED",
-    "Comparison",
-    "Listed",
-    "Seen",
-    "Sign",
-    "Suspicion",
-    "given_is_proof",
-    "suspicion_of",
-]
+    from devplug.plugin.inventory import Inventory
+    from devplug.plugin.snapshot import Snapshot
 
-LASTS_SECONDS: Final = 600.0
-"""How long a sign counts after it was last seen: long enough for a scrape, and for somebody to look."""
+audit = logging.getLogger(AUDIT)
+logger = logging.getLogger(__name__)
 
-CUTS: Final = 3
-"""How many lost streams within `LASTS_SECONDS` are a sign, if their kubelet lives on. It ends one by itself
-where the stream of our predecessor ends late (1.36, handler.go runClient), and never three."""
-
-STRANGE_CALLS: Final = 2
-"""How many calls for devices that we never listed are a sign. One may be for a device that has just left."""
-
-KEPT_TIMES: Final = max(CUTS, STRANGE_CALLS)
-"""How many times of one kind of event have to be remembered."""
-
-CONFIRMED_SECONDS: Final = 2.0
-"""The least time between two answers that both differ from our list: the kubelet may not have the
-latest list yet."""
+STRANGE_SECONDS: Final = 2.0
+"""How far apart two answers with unknown devices must be: the kubelet may not have our latest list yet."""
 
 VACANT_SECONDS: Final = 5.0
-"""How long the kubelet has to have none of our devices before we register again: one that has much to do may
-take a while to read our list."""
+"""How long the kubelet has to list nothing before we register again: a busy kubelet reads our list late."""
 
-GIVEN_AFTER_SECONDS: Final = 300.0
-"""How long we have to be registered before a device that is held without our Allocate is a sign: a kubelet
-that has just started lists its pods late."""
+FIRST_RENEWAL_SECONDS: Final = 60.0
+LAST_RENEWAL_SECONDS: Final = 3600.0
+"""The waits between registrations that are made only because the kubelet lists none of our devices."""
 
 NAMED_IDS: Final = 20
-"""How many device IDs a suspicion names."""
+NAMED_SOCKETS: Final = 8
+"""How many devices and sockets a takeover names."""
 
 
-class Sign(enum.StrEnum):
-    """A sign of another plugin with our resource name."""
+class _Difference(Struct, frozen=True):
+    """A difference of the kubelet's list from ours that all answers since a moment had."""
 
-    LISTED = "listed"
-    """The kubelet lists devices under our name that we never listed: the last list was another plugin's."""
-    GIVEN = "given"
-    """A container holds a device of ours, and we were never asked to allocate it."""
-    ASKED = "asked"
-    """The kubelet asks us for devices that we never listed."""
-    CUT = "cut"
-    """The kubelet ends our stream again and again, and lives on."""
+    strangers: frozenset[str]
+    """The device IDs that only the kubelet lists; empty if the kubelet lists none at all."""
+    since: float
+    at: float
+    """When the last answer was asked for."""
 
-
-class Listed(Struct, frozen=True):
-    """The IDs of a list: all, and those of healthy devices. The kubelet reports the latter only."""
-
-    ids: frozenset[str] = frozenset()
-    healthy: frozenset[str] = frozenset()
+    @property
+    def is_certain(self) -> bool:
+        return self.at >= self.since + (STRANGE_SECONDS if self.strangers else VACANT_SECONDS)
 
 
-class Comparison(Struct, frozen=True):
-    """How the kubelet's lists differ from ours, over several answers.
+class TakeoverDetector(Struct):
+    """The detector of takeovers of one resource name; lives as long as the plugin is served.
 
-    A difference counts once two answers that are far enough apart had it.
+    `on_change` is called whenever `takeover` has changed, `wake` when there may be a registration to repeat.
     """
 
-    strangers: frozenset[str] = frozenset()
-    """The IDs that the kubelet lists and we do not."""
-    strangers_since: float = 0.0
-    is_vacant: bool = False
-    """Whether the kubelet lists nothing, though we have healthy devices. So did some before 1.23 with devices
-    without NUMA nodes, if they answered the call at all."""
-    vacant_since: float = 0.0
-    at: float = 0.0
-    """When the last answer was asked for."""
-    last_strangers: frozenset[str] = frozenset()
-    """The strangers that were certain last."""
-    last_strangers_at: float = 0.0
+    resource_name: str
+    inventory: Inventory
+    folder: Path
+    on_change: Callable[[], None]
+    wake: Callable[[], None] = lambda: None
+    takeover: Takeover | None = None
+    """The suspected takeover; None for ten minutes after the last sign."""
+    _registered_at: float | None = None
+    _difference: _Difference | None = None
+    _seen: dict[str, tuple[float, tuple[str, ...]]] = field(default_factory=dict)
+    """By sign: when it was seen last, and the devices that it shows."""
+    _renewal_wait_seconds: float = FIRST_RENEWAL_SECONDS
+    _not_before: float = -math.inf
+    """When the next registration may be made because the kubelet lists none of our devices."""
 
-    def answered(self, asked_at: float, before: Listed, after: Listed, listed: Collection[str]) -> Comparison:
-        """Return the comparison after one more answer; `before` and `after` are our lists around it,
-        `listed` the kubelet's.
+    def review(self, *, registered_at: float | None, cuts: Sequence[float]) -> None:
+        """Judge again; `cuts` are the times at which a kubelet that lives on has ended our last streams."""
+        if registered_at != self._registered_at:
+            self._registered_at, self._difference = registered_at, None
+        if len(cuts) >= CUTS and cuts[-1] - cuts[-CUTS] <= CUTS_SECONDS:
+            self._seen["cut"] = cuts[-1], ()
+        self._judge()
+
+    def listed(self) -> Snapshot | None:
+        """Return the list that the kubelet should have by now; None while we are not registered."""
+        return None if self._registered_at is None else self.inventory.snapshot
+
+    def compare(self, asked_at: float, before: Snapshot, kubelet_ids: Collection[str]) -> None:
+        """Compare the IDs of healthy devices that the kubelet lists with ours.
+
+        The kubelet was asked at `asked_at`, and `before` is what `listed` returned then.
         """
-        strangers = frozenset(listed) - before.ids - after.ids
-        lasting = self.strangers & strangers
-        is_vacant = not listed and bool(before.healthy & after.healthy)
-        compared = replace(
-            self,
-            strangers=lasting or strangers,
-            strangers_since=self.strangers_since if lasting else asked_at,
-            is_vacant=is_vacant,
-            vacant_since=self.vacant_since if self.is_vacant else asked_at,
-            at=asked_at,
-        )
-        if certain := compared.confirmed:
-            return replace(compared, last_strangers=certain, last_strangers_at=asked_at)
-        return compared
-
-    def anew(self) -> Comparison:
-        """Return the empty comparison for the next registration; only the last strangers are kept."""
-        return Comparison(last_strangers=self.last_strangers, last_strangers_at=self.last_strangers_at)
-
-    @property
-    def confirmed(self) -> frozenset[str]:
-        """The strangers that are certain."""
-        is_certain = self.at >= self.strangers_since + CONFIRMED_SECONDS
-        return self.strangers if is_certain else frozenset()
+        after = self.listed()
+        if after is None or self._registered_at is None or asked_at < self._registered_at:
+            return
+        known = before.devices.keys() | after.devices.keys()
+        strangers, last = frozenset(kubelet_ids) - known, self._difference
+        # Some kubelets before 1.23 list no devices without NUMA nodes.
+        is_vacant = not kubelet_ids and bool(_healthy(before) & _healthy(after))
+        self._difference = _Difference(strangers, asked_at, asked_at) if strangers or is_vacant else None
+        if last is not None and (lasting := strangers & last.strangers):
+            self._difference = _Difference(lasting, last.since, asked_at)
+        elif last is not None and is_vacant and not last.strangers:
+            self._difference = _Difference(strangers, last.since, asked_at)
+        if kubelet_ids and not strangers:
+            self._renewal_wait_seconds, self._not_before = FIRST_RENEWAL_SECONDS, -math.inf
+        if self._is_lost() and self._difference:
+            self._seen["listed"] = asked_at, tuple(sorted(self._difference.strangers))
+        if self.is_forgotten:
+            self.wake()
+        self._judge()
 
     @property
-    def is_abandoned(self) -> bool:
-        """Whether it is certain that the kubelet has none of our devices, and nobody else's."""
-        return self.is_vacant and self.at >= self.vacant_since + VACANT_SECONDS
+    def fault(self) -> str:
+        """Why the resource is not ready: another plugin has its name. Empty if none has."""
+        return self.takeover.reason if self.takeover is not None and self.takeover.is_lost else ""
 
     @property
     def is_in_doubt(self) -> bool:
         """Whether the kubelet has to be asked again soon, to make a difference certain."""
-        return (self.is_vacant and not self.is_abandoned) or self.strangers != self.confirmed
+        return self._difference is not None and not self._difference.is_certain
 
+    @property
+    def is_forgotten(self) -> bool:
+        """Whether the kubelet certainly lists no devices under the name."""
+        one = self._difference
+        return one is not None and one.is_certain and not one.strangers
 
-NEVER_COMPARED: Final = Comparison()
+    def _is_lost(self) -> bool:
+        one = self._difference
+        return one is not None and one.is_certain and bool(one.strangers)
 
+    def take_renewal(self) -> bool:
+        """Whether to register again now, because the kubelet lists nothing under the name.
 
-def given_is_proof(now: float, registered_at: float | None) -> bool:
-    """Whether a device that is held without our Allocate means that somebody else has allocated it."""
-    return registered_at is not None and now >= registered_at + GIVEN_AFTER_SECONDS
-
-
-class Seen(Struct, frozen=True):
-    """The observations about one resource name. Of events, the last `KEPT_TIMES` times, the latest last."""
-
-    now: float
-    comparison: Comparison = NEVER_COMPARED
-    given: Mapping[str, float] = field(default_factory=dict)
-    """Devices that were held though we did not give them out: until when, infinity for one that still is."""
-    strange_calls: Sequence[float] = ()
-    cuts: Sequence[float] = ()
-
-
-class Suspicion(Struct, frozen=True):
-    """The suspicion that another plugin has a name of ours, or fights for it."""
-
-    signs: tuple[Sign, ...]
-    reason: str
-    """The signs, as a sentence."""
-    device_ids: tuple[str, ...]
-    """The devices of the signs; at most 20."""
-    is_lost: bool
-    """Whether the kubelet has the other plugin's list at this moment."""
-
-
-def suspicion_of(seen: Seen) -> Suspicion | None:
-    """Return the suspicion that these observations give; None if there is no sign."""
-    comparison = seen.comparison
-    is_lost = bool(comparison.confirmed)
-    is_recent = seen.now <= comparison.last_strangers_at + LASTS_SECONDS
-    strangers = sorted(comparison.last_strangers) if is_lost or is_recent else []
-    given = sorted(id_ for id_, at in seen.given.items() if seen.now <= at + LASTS_SECONDS)
-    sentences: dict[Sign, str] = {}
-    if strangers:
-        sentences[Sign.LISTED] = (
-            f"the kubelet {'lists' if is_lost else 'listed'} {_named(strangers)} under this name, "
-            "which this plugin never listed"
+        This happens after another plugin of this name has ended: the kubelet then has neither list.
+        """
+        now = _now()
+        if not self.is_forgotten or now < self._not_before:
+            return False
+        self._difference, self._not_before = None, now + self._renewal_wait_seconds
+        self._renewal_wait_seconds = min(2 * self._renewal_wait_seconds, LAST_RENEWAL_SECONDS)
+        logger.warning(
+            "the kubelet lists no device of the resource though its stream is open; registering again",
+            extra={"resource_name": self.resource_name},
         )
-    if given:
-        sentences[Sign.GIVEN] = (
-            f"{_named(given)} {_is(given)} held, and this plugin was not asked to allocate {_it(given)}"
-        )
-    if _are_recent(seen.strange_calls, STRANGE_CALLS, seen.now):
-        sentences[Sign.ASKED] = "the kubelet asks this plugin for devices that it never listed"
-    if _are_recent(seen.cuts, CUTS, seen.now):
-        sentences[Sign.CUT] = "the kubelet ends this plugin's stream again and again"
-    if not sentences:
-        return None
-    return Suspicion(
-        tuple(sentences),
-        f"another plugin registers this name: {'; '.join(sentences.values())}",
-        tuple([*strangers, *given][:NAMED_IDS]),
-        is_lost=is_lost,
-    )
+        return True
+
+    def _judge(self) -> None:
+        """Bring `takeover` up to date, and log each new sign and the end of the last one."""
+        now, before, is_lost = _now(), self.takeover, self._is_lost()
+        self._seen = {sign: one for sign, one in self._seen.items() if now <= one[0] + CUTS_SECONDS}
+        signs = tuple(sorted(self._seen, reverse=True))
+        ids = tuple(id_ for sign in signs for id_ in self._seen[sign][1])[:NAMED_IDS]
+        last = ((), (), False) if before is None else (before.signs, before.device_ids, before.is_lost)
+        if (signs, ids, is_lost) == last:
+            return
+        facts: dict[str, object] = {"resource_name": self.resource_name}
+        if signs:
+            reason = f"{_reason(signs, ids, is_lost=is_lost)}; {_advice(self.folder)}"
+            since = time.time() if before is None else before.since
+            self.takeover = Takeover(signs, since, reason, ids, is_lost)
+            if not set(signs) <= set(last[0]):
+                facts |= {"signs": list(signs), "reason": reason, "device_ids": list(ids)}
+                audit.warning("another plugin registers this resource name", extra=facts)
+        else:
+            self.takeover = None
+            audit.info("no sign of another plugin of this resource name for ten minutes", extra=facts)
+        self.on_change()
 
 
-def _are_recent(times: Sequence[float], count: int, now: float) -> bool:
-    """Whether the last `count` of these times lie close together, and not long ago."""
-    last = times[-count:]
-    return len(last) == count and max(now - last[-1], last[-1] - last[0]) <= LASTS_SECONDS
+def _healthy(snapshot: Snapshot) -> set[str]:
+    return {one.id for one in snapshot.devices.values() if one.health.state is HealthState.HEALTHY}
 
 
-def _named(ids: Sequence[str]) -> str:
-    """Name one or two devices, and count the rest."""
-    rest = len(ids) - 2
-    parts = [*map(quoted, ids[:2]), *([f"{rest} more"] if rest > 0 else [])]
-    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
-def _is(ids: Sequence[str]) -> str:
-    return "is" if len(ids) == 1 else "are"
+# ── texts ──
 
 
-def _it(ids: Sequence[str]) -> str:
-    return "it" if len(ids) == 1 else "them"
+def _reason(signs: Sequence[str], ids: Sequence[str], *, is_lost: bool) -> str:
+    named = ", ".join(map(quoted, ids[:2])) + (f" and {len(ids) - 2} more" if len(ids) > 2 else "")
+    texts = {
+        "listed": f"the kubelet {'lists' if is_lost else 'listed'} {named}, which this plugin never listed",
+        "cut": "the kubelet ends this plugin's stream again and again",
+    }
+    return f"another plugin registers this name: {'; '.join(texts[sign] for sign in signs)}"
+
+
+def _advice(folder: Path) -> str:
+    """Return what to do: the sockets by name, as most nodes have plugins for other hardware, too."""
+    if found := other_sockets(folder):
+        return f"stop it: one of the sockets {', '.join(found)}"
+    return "its socket is not in the plugin folder; look for its pod on this node"
+
+
+def other_sockets(folder: Path) -> list[str]:
+    """Return the live sockets that devplug did not make, newest first, at most eight, with their processes.
+
+    Each is connected to for a moment, which a server does not notice; nothing is sent.
+    """
+    found: list[tuple[float, str]] = []
+    with suppress(OSError):
+        for name in os.listdir(folder):  # noqa: PTH208 -- names alone
+            if name != KUBELET_SOCKET and not is_made_here(name):
+                with suppress(OSError):
+                    status = (folder / name).lstat()
+                    if stat.S_ISSOCK(status.st_mode):
+                        found.append((-status.st_mtime, name))
+    live = ((name, _listener(folder / name)) for _, name in sorted(found))
+    texts = (f"{name} ({process})" if process else name for name, process in live if process is not None)
+    return list(islice(texts, NAMED_SOCKETS))
+
+
+def _listener(path: Path) -> str | None:
+    """Return which process listens at a socket, "" if that cannot be seen from here; None if none does."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(0)
+        try:
+            probe.connect(str(path))
+        except BlockingIOError:  # its queue is full, so there is one
+            return ""
+        except OSError:
+            return None
+        process = peer_of(probe).process
+    if not process:  # it is in another container, whose processes have no numbers here
+        return ""
+    try:
+        return f"process {process}, {one_line(Path(f'/proc/{process}/comm').read_text())}"
+    except (OSError, ValueError):
+        return f"process {process}"

@@ -11,8 +11,6 @@ from devplug.wire.pluginregistration import GET_INFO, NOTIFY_REGISTRATION_STATUS
 from devplug.wire.sockets import Binding, unary
 from devplug.wire.values import PluginInfo, RegistrationStatus
 
-__all__ = ["WatcherRegistrar"]
-
 _UNASKED: Final = "no kubelet asks at the sockets in plugins_registry; making them again from time to time"
 
 

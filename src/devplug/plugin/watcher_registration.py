@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from devplug.plugin.registration import RegistrationFacts
 
-__all__ = ["TRANSITIONS", "WatcherEvent", "WatcherRegistration", "WatcherState", "patience_seconds"]
 
 # ── states, events, the table ──
 
