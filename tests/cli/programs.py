@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 DEVPLUG = (sys.executable, "-m", "devplug")
@@ -88,6 +88,15 @@ def ended(process: subprocess.Popen[str]) -> int:
     """Wait for the end of a process; return its exit code."""
     process.communicate(timeout=PATIENCE_SECONDS)
     return process.returncode
+
+
+def processes_about(folder: Path) -> list[str]:
+    """Return the command lines of running processes that name a file of the folder."""
+    found = []
+    for command in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            found.append(command.read_text().replace("\0", " "))
+    return [text for text in found if f"{folder}/" in text]
 
 
 def config_file(folder: Path, text: str = STATIC) -> Path:

@@ -20,7 +20,16 @@ import pytest
 from devplug.cli.demo import play
 from devplug.cli.demo_devices import TerminalPlug
 from devplug.cli.demo_report import JsonReporter
-from tests.cli.programs import DEVPLUG, IN_BACKGROUND, devplug, ended, environment, said_until, started
+from tests.cli.programs import (
+    DEVPLUG,
+    IN_BACKGROUND,
+    devplug,
+    ended,
+    environment,
+    processes_about,
+    said_until,
+    started,
+)
 
 WORDS = "requested number of devices unavailable"
 
@@ -47,14 +56,6 @@ def temporary(short_dir: Path) -> Iterator[Path]:
     """A folder for the demo's own one, in which nothing may be left."""
     yield short_dir
     assert list(short_dir.iterdir()) == []
-
-
-def processes_about(folder: Path) -> list[str]:
-    found = []
-    for command in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):
-            found.append(command.read_text().replace("\0", " "))
-    return [text for text in found if f"{folder}/" in text]
 
 
 # ── for machines ──────────────────────────────────────────────────────────────────────────────────

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
 
 from devplug.cli.commands import commands
-from devplug.cli.exits import BAD_INPUT, OK, exit_code_of
+from devplug.cli.exits import BAD_INPUT, INTERRUPTED, OK, exit_code_of
 from devplug.conformance.checks import all_checks
 from devplug.conformance.dra.checks import all_driver_checks
-from tests.cli.programs import devplug
+from tests.cli.programs import devplug, ended, processes_about, said_until, started
 from tests.conformance.trials import ROOT
 
 PLAY = (sys.executable, "-m", "tests.conformance.play")
@@ -45,6 +47,17 @@ def test_a_wrong_plugin_ends_with_1_and_what_to_change() -> None:
     assert fail.startswith("FAIL STR05 (must)  ")
     assert (because.split()[0], change.split()[0]) == ("because", "change")
     assert done.stdout.splitlines()[-1].endswith("devplug verify --explain STR05")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_stopped_run_ends_the_judged_program(tmp_path: Path, number: signal.Signals) -> None:
+    words = ("--env", f"PYTHONPATH={ROOT}", "--", *PLAY, "right", "{dir}", "{work}", f"{tmp_path}/mark")
+    with started("verify", *words) as process:
+        said_until(process, "judging ", on_error=False)
+        assert len(processes_about(tmp_path)) > 1
+        process.send_signal(number)
+        assert ended(process) == INTERRUPTED
+        assert processes_about(tmp_path) == []
 
 
 def test_json_junit_and_tap_are_read_by_their_readers() -> None:

@@ -26,6 +26,7 @@ from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import Container, Pod, PodPhase, PodStatus
 from devplug.linux.notifier import within
 from devplug.linux.processes import signal_process
+from devplug.linux.signals import interrupt_on_stop
 from devplug.plugin.resource_lock import LOCK_FOLDER
 
 if TYPE_CHECKING:
@@ -57,19 +58,12 @@ def demo(*, output: str, color: str) -> int:
     # container could open a terminal.
     logging.getLogger("devplug").addHandler(logging.NullHandler())
     reporter: Reporter = JsonReporter() if output == "json" else TextReporter(color=color)
-    # A background job may ignore SIGINT; then so would asyncio, with SIGTERM, and the daemon that is started.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    interrupt_on_stop()  # the daemon, the devices and the folder have to be given back
     try:
-        asyncio.run(_play_or_clean_up(reporter))
+        asyncio.run(play(reporter))
     finally:
         reporter.close()
     return OK if reporter.is_good() else FAILED
-
-
-async def _play_or_clean_up(reporter: Reporter) -> None:
-    # SIGTERM is a Ctrl-C here: the daemon, the devices and the folder have to be given back in both cases.
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, signal.raise_signal, signal.SIGINT)
-    await play(reporter)
 
 
 async def play(reporter: Reporter, new_plug: Callable[[], HotPlug] = best_plug) -> None:

@@ -48,6 +48,7 @@ from devplug.conformance.verdicts import (
 )
 from devplug.errors import KubeletError, PluginError
 from devplug.linux.processes import can_mount, wants_default_dir
+from devplug.linux.signals import interrupt_on_stop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -233,6 +234,7 @@ def _reported(
     color: str,
 ) -> Sequence[Verdict]:
     logging.disable()  # what our kubelet would log of a wrong plugin is reported as verdicts
+    interrupt_on_stop()  # the judged programs have to end with us
     reporter = _REPORTERS[output](checks, command, color)
     begun = time.monotonic()
     try:

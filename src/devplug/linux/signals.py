@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-__all__ = ["stop_signals"]
+
+def interrupt_on_stop() -> None:
+    """Make SIGTERM and SIGHUP end this process as Ctrl-C does: by KeyboardInterrupt, with its clean-up.
+
+    For commands that start programs or make devices: by default both signals end Python at once, and leave
+    these behind. SIGINT counts even in a background job of a shell, where it is ignored. What else is ignored
+    stays so: SIGHUP under `nohup`.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
 
 
 @asynccontextmanager
