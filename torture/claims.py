@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from devplug.conformance.dra.claims import claim_object, result_of
 from devplug.conformance.dra.slice_rules import Device
-from devplug.driver.claim_log import claims_in
 from devplug.driver.claim_spec import read_file
 from devplug.driver.node_driver import TURNS_NAME
-from devplug.driver.prepared_claims import LOCK_NAME, STATE_NAME
+from devplug.driver.prepared_claims import LOCK_NAME, STATE_NAME, claims_in
 from devplug.k8s.errors import NotThereError
 from devplug.wire.dra import ClaimName
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from devplug.driver.claim_uses import ClaimUse
+    from devplug.driver.claims import ClaimUse
     from devplug.k8s.objects import Object
 
 __all__ = ["DRIVER", "MEMORY", "NAMESPACE", "NODE", "Claims", "NodeFiles", "doubly"]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from devplug.conformance.dra.claims import claim_object, result_of
 from devplug.conformance.dra.slice_rules import Device, count_faults, devices_of, duplicate_faults, slices_of
-from devplug.driver.device_names import device_name
+from devplug.driver.device_entries import device_name
 from devplug.errors import KubeletError
 from devplug.k8s.objects import text
 from devplug.kubelet.claim_references import ContainerClaim, PodClaim

@@ -13,10 +13,9 @@ from devplug.cdi.spec import CdiDevice, CdiSpec
 from devplug.daemon.config.loader import load
 from devplug.daemon.daemon import LEAVES_SLICES
 from devplug.daemon.service import serve_config
-from devplug.driver.claim_log import state_text
 from devplug.driver.claim_spec import file_name, file_text
-from devplug.driver.claim_uses import ClaimUse, DeviceUse
-from devplug.driver.prepared_claims import STATE_NAME
+from devplug.driver.claims import ClaimUse, DeviceUse
+from devplug.driver.prepared_claims import STATE_NAME, state_text
 from devplug.holds.hardware import Use
 from devplug.holds.ledger_store import IN_CODE
 from devplug.kubelet.kubelet import Kubelet

@@ -12,7 +12,7 @@ import pytest
 
 from devplug.daemon.config.loader import load
 from devplug.daemon.service import serve_config
-from devplug.driver.device_names import device_name
+from devplug.driver.device_entries import device_name
 from devplug.kubelet.kubelet import Kubelet
 from devplug.plugin.drivers import NODE_NAME_VARIABLE
 from devplug.plugin.serving import Serving

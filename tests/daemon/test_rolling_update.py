@@ -16,8 +16,8 @@ from devplug.daemon.config.loader import load
 from devplug.deploy.manifests import manifests, values_for
 from devplug.deploy.names import Release
 from devplug.deploy.security_context import needs_of
-from devplug.driver.claim_log import claims_in
-from devplug.driver.device_names import device_name
+from devplug.driver.device_entries import device_name
+from devplug.driver.prepared_claims import claims_in
 from devplug.k8s.yaml import yaml_text
 from tests.cli.programs import ended, said_until, started
 from tests.sandbox.kubectl.stage import Stage, why_kubectl_is_missing

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from devplug.devices import ContainerResponse, Device
 from devplug.driver.claim_spec import read_file, uid_of_file
-from devplug.driver.claim_uses import ClaimUse
+from devplug.driver.claims import ClaimUse
 from devplug.driver.offer import ClaimRequest, Offer, OfferedDevice
 from devplug.driver.prepared_claims import PreparedClaims
 from devplug.driver.service import ClaimService

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.driver.claim_log import LINES_LEAST, ClaimLog, Entry, claims_in, state_text
-from devplug.driver.claim_uses import ClaimUse, DeviceUse
+from devplug.driver.claims import ClaimUse, DeviceUse
+from devplug.driver.prepared_claims import LINES_LEAST, ClaimLog, Entry, claims_in, state_text
 from tests.driver.world import SERIAL
 
 UIDS = ("u1", "u2", "u3")

@@ -23,8 +23,7 @@ from devplug.driver.claim_spec import (
     uid_of_file,
     variables_of_two,
 )
-from devplug.driver.claim_uses import ClaimUse, DeviceUse
-from devplug.driver.claims import ClaimRefusedError
+from devplug.driver.claims import ClaimRefusedError, ClaimUse, DeviceUse
 from devplug.wire.dra import PreparedClaim, PreparedDevice
 from tests.driver.world import DRIVER, NODE, SERIAL
 

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from devplug.devices import Device
-from devplug.driver.kubelet_sockets import KubeletSockets
-from devplug.driver.node_driver import ClusterClaims
+from devplug.driver.node_driver import ClusterClaims, KubeletSockets
 from devplug.driver.offer import OfferedDevice
 from devplug.k8s.account import chosen_account
 from devplug.sandbox.registry import RESOURCE_CLAIMS

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from devplug import Device, Health, Version
 from devplug.attributes import AttributeValue
-from devplug.driver.device_entries import device_attributes, device_entry
-from devplug.driver.device_names import device_name
+from devplug.driver.device_entries import device_attributes, device_entry, device_name
 from devplug.k8s.objects import Object, fields, maps
 from devplug.sandbox.api.resource.slices import slice_errors
 

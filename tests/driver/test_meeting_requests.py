@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug.devices import Device
-from devplug.driver.claim_uses import ClaimUse, DeviceUse, meets, numbered
+from devplug.driver.claims import ClaimUse, DeviceUse, meets, numbered
 from devplug.driver.offer import OfferedDevice
 from devplug.kubelet.pods import PodPhase
 from devplug.wire.dra import PREPARE, UNPREPARE, ClaimName, PreparedClaim

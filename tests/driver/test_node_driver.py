@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from devplug.devices import Device, Health
-from devplug.driver.device_names import device_name
-from devplug.driver.kubelet_sockets import DRAIN_SECONDS
-from devplug.driver.node_driver import TURNS_NAME, NodeDriver
+from devplug.driver.device_entries import device_name
+from devplug.driver.node_driver import DRAIN_SECONDS, TURNS_NAME, NodeDriver
 from devplug.driver.offer import FIRST_SECONDS, GATHER_SECONDS
-from devplug.driver.turns import Turns
+from devplug.driver.publisher import Turns
 from devplug.sandbox.registry import RESOURCE_CLAIMS
 from devplug.wire.dra import PREPARE, ClaimName
 from devplug.wire.sockets import connected

@@ -12,7 +12,7 @@ from devplug import Device, Health, Partition, PluginError
 from devplug.daemon.sources.nvidia_gpu import Gpu, MigInstance, partition_of
 from devplug.dra.allocations import Allocations
 from devplug.dra.objects import Slice
-from devplug.driver.device_names import device_name
+from devplug.driver.device_entries import device_name
 from devplug.k8s.node_selectors import Node
 from tests.dra.worlds import Small, claim, request
 from tests.driver.apiserver import NODE, Cluster, cluster

@@ -12,10 +12,9 @@ import pytest
 
 from devplug.cdi.spec import CdiOwner, CdiSpec
 from devplug.devices import ContainerResponse
-from devplug.driver.claim_log import Entry
 from devplug.driver.claim_spec import claim_spec, file_name
-from devplug.driver.claim_uses import ClaimUse, DeviceUse
-from devplug.driver.prepared_claims import PreparedClaims
+from devplug.driver.claims import ClaimUse, DeviceUse
+from devplug.driver.prepared_claims import Entry, PreparedClaims
 from devplug.errors import KubeletError
 from devplug.linux.boot import boot_id
 from tests.driver.world import DRIVER, SERIAL

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from devplug import Device, Health
-from devplug.driver.device_names import device_name
+from devplug.driver.device_entries import device_name
 from devplug.driver.publisher import WRITES_AT_ONCE, Publisher
 from devplug.k8s.client import Retries
 from devplug.sandbox.registry import NODES, RESOURCE_SLICES

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from devplug.devices import Device, Health
-from devplug.driver.device_names import device_name
+from devplug.driver.device_entries import device_name
 from devplug.driver.publisher import Publisher
 from devplug.k8s.client import NODES, Retries, connected
 from tests.driver.apiserver import NODE, Cluster, cluster

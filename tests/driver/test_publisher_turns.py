@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from devplug import Device
-from devplug.driver.publisher import KUBELET_SECONDS, WRITES_AT_ONCE, Publisher
-from devplug.driver.turns import Turns
+from devplug.driver.publisher import KUBELET_SECONDS, WRITES_AT_ONCE, Publisher, Turns
 from tests.driver.apiserver import Cluster, cluster
 from tests.driver.test_publisher import ILL, START, A, B, current, name, publishing
 from tests.virtualtime import on_virtual_time, passes

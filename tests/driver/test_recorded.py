@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from devplug.devices import Device
-from devplug.driver.kubelet_sockets import KubeletSockets
+from devplug.driver.node_driver import KubeletSockets
 from devplug.driver.offer import OfferedDevice
 from devplug.wire.deviceplugin import Method
 from devplug.wire.dra import PREPARE, UNPREPARE

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from devplug.cdi.spec import UNPLUGGED_PATH, CdiOwner, CdiSpec
 from devplug.devices import ContainerResponse, Device, DeviceNode, Health, Mount
 from devplug.driver.claim_spec import claim_spec, current_spec
-from devplug.driver.claim_uses import ClaimUse, DeviceUse
-from devplug.driver.kubelet_sockets import KubeletSockets
+from devplug.driver.claims import ClaimUse, DeviceUse
+from devplug.driver.node_driver import KubeletSockets
 from devplug.driver.offer import OfferedDevice
 from devplug.wire.dra import PREPARE, UNPREPARE, ClaimName
 from devplug.wire.sockets import connected

@@ -12,11 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug import Device, Health
-from devplug.driver.claim_uses import ClaimUse, DeviceUse
-from devplug.driver.device_names import device_name
-from devplug.driver.offer import OfferedDevice
-from devplug.driver.pool_entries import SharesInUse
-from devplug.driver.shares import offered_devices, shares_in_use, with_shares
+from devplug.driver.claims import ClaimUse, DeviceUse
+from devplug.driver.device_entries import device_name
+from devplug.driver.offer import OfferedDevice, SharesInUse, offered_devices, shares_in_use, with_shares
 from devplug.kubelet.pods import PodPhase
 from devplug.wire.dra import PREPARE, UNPREPARE
 from devplug.wire.sockets import connected

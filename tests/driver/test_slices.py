@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from devplug.dra.objects import Slice
 from devplug.dra.pools import AS_DOCUMENTED, LIKE_1_36, Inventory
-from devplug.driver.device_names import slice_name
+from devplug.driver.device_entries import slice_name
 from devplug.driver.slices import Pool, StoredSlice, Write, content_of, is_urgent, stages, writes
 from devplug.k8s.node_selectors import Node
 from devplug.k8s.objects import Object, maps, text

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from devplug.driver.claim_uses import ClaimUse, DeviceUse
-from devplug.driver.counters import ClaimCounters
-from devplug.driver.status import PublisherStatus, device_claims, driver_status
+from devplug.driver.claims import ClaimUse, DeviceUse
+from devplug.driver.status import ClaimCounters, PublisherStatus, device_claims, driver_status
 from devplug.k8s.errors import ClusterError
 from devplug.logs import AUDIT
 from devplug.wire.dra import PREPARE, UNPREPARE, ClaimName

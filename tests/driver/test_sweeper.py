@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.driver.kubelet_sockets import KubeletSockets
-from devplug.driver.sweeper import GRACE_SECONDS, LOOK_SECONDS, next_look
+from devplug.driver.node_driver import KubeletSockets
+from devplug.driver.upkeep import GRACE_SECONDS, LOOK_SECONDS, next_look
 from devplug.k8s.errors import ClusterError
 from devplug.kubelet.kubelet import Kubelet
 from tests.driver.world import Cluster, Node, events, refusal, serving

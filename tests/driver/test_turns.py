@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.driver.turns import Turns
+from devplug.driver.publisher import Turns
 
 OWNER = (
-    "import sys; from pathlib import Path; from devplug.driver.turns import Turns; "
+    "import sys; from pathlib import Path; from devplug.driver.publisher import Turns; "
     "turns = Turns(Path(sys.argv[1])); print(turns.is_ours(is_ready=True), flush=True); sys.stdin.read()"
 )
 

@@ -12,7 +12,7 @@ from typing import Any
 from devplug.cdi.spec import CdiOwner
 from devplug.devices import ContainerResponse, Device, DeviceNode
 from devplug.dra.taints import Toleration
-from devplug.driver.kubelet_sockets import KubeletSockets
+from devplug.driver.node_driver import KubeletSockets
 from devplug.driver.offer import ClaimRequest, DriverResource, OfferedDevice
 from devplug.driver.parameters import DeviceConfig
 from devplug.errors import AllocationError

@@ -10,9 +10,8 @@ import pytest
 
 from devplug import ContainerResponse, Device
 from devplug.daemon.service import serve_config
-from devplug.driver.claim_log import state_text
-from devplug.driver.claim_uses import ClaimUse, DeviceUse
-from devplug.driver.prepared_claims import STATE_NAME
+from devplug.driver.claims import ClaimUse, DeviceUse
+from devplug.driver.prepared_claims import STATE_NAME, state_text
 from devplug.holds.hardware import Use
 from devplug.holds.ledger_store import resource_mark
 from devplug.kubelet.pods import PodPhase

@@ -10,7 +10,7 @@ from devplug.deploy import objects
 from devplug.deploy.chart import defaults, overridden
 from devplug.deploy.daemonset import daemon_set
 from devplug.deploy.names import class_name, names_of
-from devplug.driver.device_names import resource_value
+from devplug.driver.device_entries import resource_value
 from devplug.k8s.yaml import comments, yaml_text
 
 if TYPE_CHECKING:

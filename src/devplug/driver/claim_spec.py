@@ -26,8 +26,7 @@ from devplug.cdi.spec import (
     text,
     unplugged,
 )
-from devplug.driver.claim_uses import ClaimUse, DeviceUse
-from devplug.driver.claims import ClaimRefusedError
+from devplug.driver.claims import ClaimRefusedError, ClaimUse, DeviceUse
 from devplug.errors import quoted
 from devplug.wire.dra import PreparedClaim, PreparedDevice
 

@@ -1,25 +1,42 @@
-"""A ResourceClaim as its driver reads it: the devices of this node, with their parameters. Pure.
+"""The claims of a driver: what is allocated to them, and the uses of devices that they begin. Pure.
 
-An allocation has the same shape in v1, v1beta2 and v1beta1. The kubelet names a claim and nothing more, so
-all that it must be is checked here (dra.md D16).
+The kubelet names a claim and nothing more, so its whole object is checked here (dra.md D16). An allocation
+has the same shape in v1, v1beta2 and v1beta1.
+
+A use begins before a device is touched, and lasts until the device is released. Only the pod says which of
+its containers uses which request, and a driver does not read pods. So all requests of a claim, and all claims
+of a pod, count as if one container had them all.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from itertools import count
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from devplug.dra.taints import Toleration
 from devplug.errors import AllocationError, quoted
+from devplug.holds.hardware import Use  # noqa: TC001 -- msgspec reads it
 from devplug.k8s.objects import entries, fields, maps, part, text
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import (
+        Awaitable,
+        Callable,
+        Collection,
+        Container,
+        Iterable,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
 
     from devplug.k8s.objects import Object
     from devplug.wire.dra import ClaimName
+
 
 FROM_CLASS: Final = "FromClass"
 """The source of parameters that an administrator wrote, into a DeviceClass."""
@@ -175,3 +192,216 @@ def _parameters(found: Object, driver: str, names: set[str]) -> Sequence[Paramet
         and (not entries(one, "requests") or not names.isdisjoint(map(str, entries(one, "requests"))))
     ]
     return sorted(kept, key=lambda one: not one.is_from_class)
+
+
+Response = TypeVar("Response")
+
+
+class DeviceUse(Struct, frozen=True):
+    """The use of one device by a claim."""
+
+    request: str
+    name: str
+    """In the slice."""
+    resource_name: str
+    device_id: str
+    share_id: str | None = None
+    has_admin_access: bool = False
+    cdi_names: tuple[str, ...] = ()
+    """What a runtime is given for it, once it is prepared."""
+    first_index: int = 0
+    """The `{index}` of the first device of its request."""
+    use: Use | None = None
+    """What containers get of it; None if its plugin does not tell, or an older version has noted it."""
+
+    def is_same(self, other: DeviceUse) -> bool:
+        """Whether the other is this one, prepared or not."""
+        return replace(self, cdi_names=(), first_index=0, use=None) == replace(
+            other, cdi_names=(), first_index=0, use=None
+        )
+
+    def is_of(self, other: DeviceUse) -> bool:
+        """Whether both are of one device."""
+        return (self.resource_name, self.device_id) == (other.resource_name, other.device_id)
+
+    def is_of_hardware(self, other: DeviceUse) -> bool:
+        """Whether both are of one device, or of two replicas of one."""
+        if self.is_of(other) or self.use is None or other.use is None:
+            return self.is_of(other)
+        return (self.resource_name, self.use.name) == (other.resource_name, other.use.name)
+
+    def meets(self, other: DeviceUse) -> bool:
+        """Whether both are of one device, and neither by admin access (D79)."""
+        return self.is_of(other) and not (self.has_admin_access or other.has_admin_access)
+
+    def excludes(self, other: DeviceUse) -> bool:
+        """Whether one claim cannot have this, and another claim the other, at the same time (D79, D86)."""
+        return self.meets(other) and (self.share_id is None or other.share_id is None)
+
+
+class ClaimUse(Struct, frozen=True):
+    """A claim whose devices are in use on this node: from before they are prepared to their release."""
+
+    namespace: str
+    name: str
+    uid: str
+    devices: tuple[DeviceUse, ...]
+    since: int = 0
+    """When it began, in seconds since 1970."""
+    boot_id: str = ""
+    """The boot of the machine in which it was prepared; empty before that."""
+    pods: tuple[str, ...] = ()
+    """The pods for which the claim was reserved when it began, by name; they are of its namespace."""
+    pod_uids: tuple[str, ...] = ()
+    """The UIDs of these pods. Earlier releases of ours did not note them."""
+    is_for_one_pod: bool = False
+    """Whether the claim was made for one pod, so that no other pod comes to use it."""
+    owner: str = ""
+    """What has prepared the claim: `devplug.holds.ledger_store.IN_CODE`, or empty for a daemon."""
+    is_released: bool = False
+    """Whether no container has the devices any more, and they only have to be cleaned up. An older version
+    takes it for a claim in use, until the API server shows that it is not."""
+
+    def __str__(self) -> str:
+        """Return the form that stands in messages."""
+        return f"{self.namespace}/{self.name}"
+
+    def uses_as(self, other: ClaimUse) -> bool:
+        """Whether another use is of the same devices, in the same way."""
+        return len(self.devices) == len(other.devices) and all(
+            map(DeviceUse.is_same, self.devices, other.devices)
+        )
+
+
+def in_the_way(use: ClaimUse, claims: Mapping[str, ClaimUse], ending: Container[str]) -> ClaimUse | None:
+    """Return another claim that has a device which this use needs alone, or that is being released.
+
+    `ending` has the UIDs of claims that are.
+    """
+    for other in claims.values():
+        if other.uid != use.uid and any(
+            device.excludes(wanted) or (other.uid in ending and device.meets(wanted))
+            for device in other.devices
+            for wanted in use.devices
+        ):
+            return other
+    return None
+
+
+def to_clean(use: ClaimUse, released: Iterable[ClaimUse]) -> ClaimUse | None:
+    """Return a claim that has released a device of this use, which has to be cleaned up first."""
+    for other in released:
+        if any(
+            device.is_of_hardware(wanted)
+            for device in other.devices
+            for wanted in use.devices
+            if not wanted.has_admin_access
+        ):
+            return other
+    return None
+
+
+def for_pods(use: ClaimUse, pods: Sequence[tuple[str, str]]) -> ClaimUse:
+    """Return a use for the pods of these names and UIDs."""
+    return replace(use, pods=tuple(name for name, _ in pods), pod_uids=tuple(uid for _, uid in pods))
+
+
+def meets(use: ClaimUse, other: ClaimUse) -> bool:
+    """Whether a container may have devices of both claims: a pod has both."""
+    if use.namespace != other.namespace or use.uid == other.uid:
+        return False
+    if use.pod_uids and other.pod_uids:
+        return not set(use.pod_uids).isdisjoint(other.pod_uids)
+    return not set(use.pods).isdisjoint(other.pods)
+
+
+def numbered(use: ClaimUse, meeting: Iterable[ClaimUse]) -> ClaimUse:
+    """Return a use whose requests begin at an `{index}` so that no two devices of a resource have one index.
+
+    `meeting` are the claims that a container may have besides; theirs stay.
+    """
+    taken: dict[str, set[int]] = {}
+    for other in meeting:
+        firsts = {(one.resource_name, one.request): one.first_index for one in other.devices}
+        for name, requests in by_request(other.devices).items():
+            for request, ids in requests.items():
+                first = firsts[name, request]
+                taken.setdefault(name, set()).update(range(first, first + len(ids)))
+    found: dict[tuple[str, str], int] = {}
+    for name, requests in by_request(use.devices).items():
+        used = taken.setdefault(name, set())
+        for request, ids in requests.items():
+            first = next(n for n in count() if used.isdisjoint(range(n, n + len(ids))))
+            used.update(range(first, first + len(ids)))
+            found[name, request] = first
+    return replace(
+        use,
+        devices=tuple(replace(one, first_index=found[one.resource_name, one.request]) for one in use.devices),
+    )
+
+
+def facts_of(use: ClaimUse) -> dict[str, object]:
+    """Return what audit lines say of a use."""
+    return {
+        "claim": str(use),
+        "claim_uid": use.uid,
+        "devices": [device.name for device in use.devices],
+        "pods": list(use.pods),
+    }
+
+
+def last_used(use: ClaimUse, claims: Mapping[str, ClaimUse], ending: Container[str]) -> Sequence[DeviceUse]:
+    """Return the devices of a use that nobody uses after it; who only looks at one does not use it.
+
+    `ending` has the UIDs of claims that are being released.
+    """
+    used = [
+        device
+        for other in claims.values()
+        if other.uid not in ending
+        for device in other.devices
+        if not device.has_admin_access
+    ]
+    return [
+        device
+        for device in use.devices
+        if not device.has_admin_access and not any(device.is_of(one) for one in used)
+    ]
+
+
+def is_use_of(use: ClaimUse, allocated: Sequence[AllocatedDevice]) -> bool:
+    """Whether a use is of what is allocated to its claim now."""
+    return [(one.request, one.name, one.share_id, one.has_admin_access) for one in use.devices] == [
+        (one.request, one.name, one.share_id, one.has_admin_access) for one in allocated
+    ]
+
+
+def by_request(devices: Sequence[DeviceUse]) -> Mapping[str, Mapping[str, Sequence[str]]]:
+    """Return the IDs of the devices of each request, by resource and request; each ID once."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for one in devices:
+        ids = found.setdefault(one.resource_name, {}).setdefault(one.request, [])
+        if one.device_id not in ids:
+            ids.append(one.device_id)
+    return found
+
+
+def by_resource(devices: Sequence[DeviceUse]) -> Mapping[str, Sequence[str]]:
+    """Return the IDs of the devices of each resource, each ID once."""
+    found: dict[str, dict[str, None]] = {}
+    for one in devices:
+        found.setdefault(one.resource_name, {})[one.device_id] = None
+    return {name: tuple(ids) for name, ids in found.items()}
+
+
+async def asked(
+    use: ClaimUse,
+    ask: Callable[[str, Mapping[str, Sequence[str]]], Awaitable[Sequence[Sequence[Response]]]],
+) -> Sequence[Response]:
+    """Ask each resource of a claim for the devices of each request, by name; return the answers by device."""
+    found: dict[tuple[str, str, str], Response] = {}
+    for name, requests in by_request(use.devices).items():
+        answers = await ask(name, requests)
+        for (request, ids), of_devices in zip(requests.items(), answers, strict=True):
+            found.update(zip(((name, request, id_) for id_ in ids), of_devices, strict=True))
+    return [found[device.resource_name, device.request, device.device_id] for device in use.devices]

@@ -1,40 +1,60 @@
-"""The DRA driver of this node with all of its parts: slices, claims and the resources that it serves.
+"""The DRA driver of this node with all of its parts: sockets, slices, claims and resources.
 
 Resources come and go while it runs. What they offer is published together, as the node has one pool.
+
+Two instances may serve side by side, as during an update of a DaemonSet: each has sockets of its own, named
+by its pod's UID, and they share the claims. The kubelet calls the instance that registered last and is
+connected (dra.md D09), so a successor takes over as soon as it is asked.
 """
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
+import hashlib
+import logging
+import os
+import re
+import secrets
+import time
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
 from devplug.cdi.files import CDI_FOLDER
 from devplug.dra.taints import NO_EXECUTE, NO_SCHEDULE
-from devplug.driver.api_versions import served_version
-from devplug.driver.kubelet_sockets import KubeletSockets
-from devplug.driver.offer import ResourceLists
-from devplug.driver.publisher import PUBLISHER_RIGHTS, Publisher
-from devplug.driver.shares import offered_devices
-from devplug.driver.status import device_claims, driver_status
-from devplug.driver.turns import Turns
+from devplug.driver.claims import ClaimUse, DeviceUse
+from devplug.driver.device_entries import device_name
+from devplug.driver.offer import Offer, ResourceLists, offered_devices, shares_in_use
+from devplug.driver.prepared_claims import STATE_NAME, PreparedClaims
+from devplug.driver.publisher import PUBLISHER_RIGHTS, Publisher, Turns, served_version
+from devplug.driver.service import ClaimService
+from devplug.driver.status import ClaimCounters, HealthService, device_claims, driver_status
+from devplug.driver.upkeep import Refresher, Sweeper
+from devplug.errors import KubeletError, PluginError
 from devplug.k8s.account import ACCOUNT_FOLDER, mounted_account
 from devplug.k8s.client import CLAIMS, connected
 from devplug.k8s.errors import ClusterError, NotThereError
+from devplug.kubelet_dir import KUBELET_ROOT, REGISTRY_NAME
+from devplug.linux.boot import boot_id
+from devplug.linux.inotify import shared_watcher
 from devplug.linux.memory import keep_large_blocks_apart
 from devplug.linux.notifier import Notifier, within
+from devplug.linux.trust import check_trusted
+from devplug.linux.unix_sockets import SOCKET_PATH_LIMIT_BYTES
+from devplug.logs import AUDIT
+from devplug.wire.dra import PREPARE
+from devplug.wire.pluginregistration import GET_INFO, NOTIFY_REGISTRATION_STATUS
+from devplug.wire.sockets import UNIX_SOCKETS, Listener, unary
+from devplug.wire.values import PluginInfo, RegistrationStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
-    from pathlib import Path
 
     from devplug.devices import Device
-    from devplug.driver.counters import ClaimCounters
-    from devplug.driver.offer import DriverResource
+    from devplug.driver.offer import ClaimReader, DriverResource, SharesInUse
     from devplug.driver.parameters import ParameterDecoder
-    from devplug.driver.prepared_claims import PreparedClaims
     from devplug.driver.status import PublisherStatus
     from devplug.holds.hardware import Use
     from devplug.k8s.account import Account
@@ -42,6 +62,24 @@ if TYPE_CHECKING:
     from devplug.k8s.objects import Object
     from devplug.status import DeviceClaim, DriverStatus
     from devplug.wire.values import PodResources
+
+logger = logging.getLogger(__name__)
+audit = logging.getLogger(AUDIT)
+
+LOOK_AGAIN_SECONDS: Final = 1.0
+"""How long until a socket that could not be made is tried again."""
+
+REPLACED_SECONDS: Final = 5.0
+"""How long until a socket of another process is tried again, which may be killed without an event."""
+
+PATIENCE_SECONDS: Final = 60.0
+"""How long a kubelet may take to ask at a new socket before it is made again: a watcher may miss one."""
+
+PATIENCE_LIMIT_SECONDS: Final = 600.0
+DRAIN_SECONDS: Final = 10.0
+"""How long work on claims may go on after the driver is told to end; the next one does what is left."""
+
+_UID: Final = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{8}"
 
 READER_RIGHTS: Final = "get resourceclaims"
 
@@ -161,6 +199,10 @@ class NodeDriver:
             pods=pods,
             why_withheld=why_withheld,
         )
+        self.store = self._sockets.store
+        """The claims that use devices."""
+        self.counters = self._sockets.counters
+        """What the kubelet asked since the process began."""
 
     @property
     def is_registered(self) -> bool:
@@ -186,26 +228,16 @@ class NodeDriver:
         is_current = self._has_offered and status.stale_since is None
         return "" if is_current or status.slices else "ResourceSlices are not published yet"
 
-    @property
-    def counters(self) -> ClaimCounters:
-        """What the kubelet asked since the process began."""
-        return self._sockets.counters
-
     def status(self) -> DriverStatus:
         """Return the status of the driver at this moment."""
         return driver_status(
             self.name,
             self._publisher.status,
-            self._sockets.counters,
+            self.counters,
             is_registered=self.is_registered,
             fault=self.fault,
             claims=len(self.store.claims),
         )
-
-    @property
-    def store(self) -> PreparedClaims:
-        """The claims that use devices."""
-        return self._sockets.store
 
     def refresh(self) -> bool:
         """Learn which claims another instance has prepared or released since; return whether it has."""
@@ -323,3 +355,279 @@ class NodeDriver:
             besides()
             self.changed.notify()
             await change.wait()
+
+
+# ── the sockets for the kubelet ──
+
+
+class KubeletSockets:
+    """The sockets of one driver; they live from `run` to its cancellation.
+
+    `offer` has the devices that there are, for who finds them. `host_root` is the kubelet's folder as the
+    kubelet sees it, where that is not `kubelet_root`; both have the same content. `owner` is recorded with
+    each claim; `pods` and `why_withheld` are as for `NodeDriver`. Raises `PluginError` for a name
+    that makes the sockets' paths too long, and `KubeletError` for a folder that others could change.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        node_name: str,
+        resources: Mapping[str, DriverResource],
+        reader: ClaimReader,
+        decode: ParameterDecoder,
+        *,
+        kubelet_root: Path = Path(KUBELET_ROOT),
+        host_root: Path | None = None,
+        cdi_folder: Path = CDI_FOLDER,
+        pod_uid: str = "",
+        boot: str = "",
+        owner: str = "",
+        pods: Callable[[], Sequence[PodResources]] = tuple,
+        why_withheld: Callable[[str], str] = lambda _: "",
+    ) -> None:
+        self.name = name
+        self.offer = Offer()
+        self.changed = Notifier()
+        """Notified whenever `fault` or `is_registered` may have changed."""
+        self._is_accepted = False
+        """Whether a kubelet has accepted the registration at the socket that there is now."""
+        self._was_connected = False
+        """Whether it has listened since."""
+        self._node_name = node_name
+        self._resources = resources
+        self._reader = reader
+        self._decode = decode
+        self._pod_uid = pod_uid
+        self._owner = owner
+        self._why_withheld = why_withheld
+        folder = kubelet_root / "plugins" / name
+        registry = kubelet_root / REGISTRY_NAME
+        self._socket = _fitting(folder, "dra{}.sock", pod_uid)
+        self._registration_socket = _fitting(registry, f"{name}{{}}-reg.sock", pod_uid)
+        self._endpoint = str((host_root or kubelet_root) / self._socket.relative_to(kubelet_root))
+        _check(folder)
+        self.store = PreparedClaims(name, folder, cdi_folder, boot or boot_id())
+        """The claims in use."""
+        self.store.pods = pods
+        self.store.recall()  # a device that was pulled out meanwhile stays listed while a claim uses it
+        self.counters = ClaimCounters()
+        self._health = HealthService(node_name, self.store, self.offer, self._note_stream)
+        self._registration = Listener(
+            self._registration_socket,
+            (unary(GET_INFO, self._get_info), unary(NOTIFY_REGISTRATION_STATUS, self._take_status)),
+        )
+        self._obstacle = ""
+        self._refusal = ""
+        self._is_asked = False
+        self._kubelets = 0
+        """Grows whenever a kubelet comes or goes."""
+        self._made_at = 0.0
+        self._patience_seconds = PATIENCE_SECONDS
+
+    @property
+    def fault(self) -> str:
+        """What keeps the driver from being ready; empty if nothing does."""
+        if self._obstacle or self._refusal:
+            return self._obstacle or self._refusal
+        return "" if self.is_registered else f"no kubelet has registered {self._registration_socket} yet"
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether a kubelet has accepted the registration, and is there: one that restarts asks again."""
+        return self._is_accepted and (self.is_connected or not self._was_connected)
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a kubelet listens to the health of devices, as each one does that is there (dra.md D32)."""
+        return self._health.open_streams > 0
+
+    def _kubelet(self) -> int | None:
+        """Return what tells the kubelet that is there from any other; None while there is none."""
+        return self._kubelets if self.is_registered else None
+
+    def shares_in_use(self) -> SharesInUse:
+        """Return the shares of devices that claims use now."""
+        return shares_in_use(self.store.claims.values(), self.offer.devices)
+
+    def _look_at_state(self) -> None:
+        self.refresh()
+
+    def refresh(self) -> bool:
+        """Learn which claims another instance has prepared or released since; return whether it has."""
+        if is_changed := self.store.refresh():
+            self.offer.changed.notify()
+        return is_changed
+
+    async def adopt(self, resource_name: str, uses: Mapping[str, Use]) -> None:
+        """Record devices to clean up whose uses are not recorded. Raises `KubeletError`."""
+        devices = tuple(
+            DeviceUse("", device_name(resource_name, device_id), resource_name, device_id, use=use)
+            for device_id, use in sorted(uses.items())
+        )
+        uid = f"to-clean-{secrets.token_hex(6)}"
+        async with self.store.locked():
+            await self.store.leave(ClaimUse("devplug", uid, uid, devices, int(time.time())))
+        self.offer.changed.notify()
+
+    async def run(self) -> None:
+        """Serve until cancelled; then finish work on claims, within bounds, and remove the sockets."""
+        async with shared_watcher() as watcher, asyncio.TaskGroup() as tasks:
+            service = ClaimService(
+                self.name,
+                self._node_name,
+                self.store,
+                self._resources,
+                self.offer,
+                self._reader,
+                self._decode,
+                tasks,
+                self.counters,
+                self._owner,
+                self._why_withheld,
+            )
+            refresher = Refresher(self.store, self._resources, self.offer)
+            tasks.create_task(refresher.run(), name="devplug claims' files")
+            tasks.create_task(service.clean_up_released(), name="devplug clean-up of ended claims")
+            sweeper = Sweeper(
+                self.name, self._node_name, self.store, service.end, self._reader, self._kubelet
+            )
+            tasks.create_task(sweeper.run(), name="devplug forgotten claims")
+            listener = Listener(self._socket, (*service.bindings(), self._health.binding()))
+            wake = asyncio.Event()
+            try:
+                with (
+                    watcher.subscribe(wake.set) as subscription,
+                    watcher.subscribe(self._look_at_state) as state,
+                ):
+                    while True:
+                        wake.clear()
+                        folder = self._socket.parent
+                        state.arm([str(folder / STATE_NAME)], writes_in=str(folder))
+                        subscription.arm([str(self._socket), str(self._registration_socket)])
+                        wait_seconds = await self._make_missing(listener)
+                        await within(wait_seconds, wake.wait())
+            finally:
+                # First this: the kubelet calls another instance then, if there is one.
+                await self._registration.close()
+                await within(DRAIN_SECONDS, service.until_idle())
+                await listener.close()
+
+    # ── sockets ──
+
+    async def _make_missing(self, listener: Listener) -> float:
+        """Make the sockets that are not there; return after how many seconds to look again.
+
+        Where a later process with the same driver name has replaced one and lives, it keeps the sockets: two
+        that replace each other's would register several times a second.
+        """
+        for one in (listener, self._registration):
+            if one.is_replaced() and one.path not in UNIX_SOCKETS.refusing(one.path.parent, one.path.name):
+                self._is_accepted = False
+                self._obstruct(
+                    f"another process that serves the driver {self.name} has replaced {one.path}: stop one "
+                    "of the two, or give each a driver name of its own"
+                )
+                return REPLACED_SECONDS
+        now = asyncio.get_running_loop().time()
+        is_overdue = not self._is_asked and now >= self._made_at + self._patience_seconds
+        try:
+            if not listener.is_bound():
+                self._prepare_folder()
+                async with self.store.locked():  # reads the claims of whoever was here before
+                    self.offer.changed.notify()
+                await listener.bind()
+            if is_bound := self._registration.is_bound():
+                if not is_overdue:
+                    self._obstacle = ""
+                    return self._patience_seconds
+                self._patience_seconds = min(2 * self._patience_seconds, PATIENCE_LIMIT_SECONDS)
+            self._is_accepted = self._is_asked = False
+            self._made_at = now
+            await self._registration.bind()
+        except KubeletError as error:
+            self._obstruct(str(error))
+            return LOOK_AGAIN_SECONDS
+        logger.info(
+            "the registration socket of the DRA driver was made",
+            extra={"driver": self.name, "path": str(self._registration_socket), "again": is_bound},
+        )
+        self._obstacle = ""
+        self.changed.notify()
+        return self._patience_seconds
+
+    def _prepare_folder(self) -> None:
+        """Make the driver's folder, and remove the sockets of instances that are dead."""
+        folder, registry = self._socket.parent, self._registration_socket.parent
+        try:
+            folder.mkdir(mode=0o750, parents=True, exist_ok=True)
+        except OSError as error:
+            raise KubeletError(f"cannot make {folder}: {error.strerror}") from error
+        _check(folder, registry)
+        for where, begin, end in (
+            (folder, "dra", ".sock"),
+            (registry, self.name, "-reg.sock"),
+        ):
+            ours = re.compile(f"{re.escape(begin)}(-({_UID}))?{re.escape(end)}")
+            for path in UNIX_SOCKETS.refusing(where, "*.sock"):
+                if ours.fullmatch(path.name):
+                    with suppress(OSError):
+                        UNIX_SOCKETS.remove(path)
+
+    def _obstruct(self, obstacle: str) -> None:
+        if obstacle != self._obstacle:
+            self._obstacle = obstacle
+            self.changed.notify()
+            logger.warning(
+                "the DRA driver cannot serve; tried again", extra={"driver": self.name, "reason": obstacle}
+            )
+
+    # ── the kubelet asks who we are ──
+
+    def _note_stream(self) -> None:
+        if not self.is_connected:
+            self._kubelets += 1
+        self._was_connected |= self.is_connected
+        self.changed.notify()
+
+    async def _get_info(self, _: None) -> PluginInfo:
+        self._is_asked = True
+        self._patience_seconds = PATIENCE_SECONDS
+        return PluginInfo("DRAPlugin", self.name, self._endpoint, tuple(PREPARE))
+
+    async def _take_status(self, status: RegistrationStatus) -> None:
+        self._kubelets += 1
+        self._is_accepted, self._was_connected = status.plugin_registered, self.is_connected
+        refusal = "" if status.plugin_registered else f"the kubelet refused the registration: {status.error}"
+        if self._is_accepted:
+            self.store.asked_for.clear()  # by the kubelet before
+            audit.info("registered with the kubelet", extra={"driver": self.name, "endpoint": self._endpoint})
+        elif refusal != self._refusal:
+            audit.warning(
+                "the kubelet refused the registration", extra={"driver": self.name, "reason": status.error}
+            )
+        self._refusal = refusal
+        self.changed.notify()
+
+
+def _check(*folders: Path) -> None:
+    """Raise `KubeletError` for a folder that other users could change: they could add claims and drivers."""
+    for folder in folders:
+        check_trusted(folder, f"let only root and the user of this process write there: chmod go-w {folder}")
+
+
+def _fitting(folder: Path, form: str, pod_uid: str) -> Path:
+    """Return the path of a socket of one instance; a UID that makes it too long is hashed.
+
+    Raises `PluginError`.
+    """
+    path = folder / form.format(f"-{pod_uid}" if pod_uid else "")
+    if len(os.fsencode(path)) <= SOCKET_PATH_LIMIT_BYTES:
+        return path
+    short = folder / form.format(f"-{hashlib.sha256(pod_uid.encode()).hexdigest()[:8]}" if pod_uid else "")
+    if len(os.fsencode(short)) > SOCKET_PATH_LIMIT_BYTES:
+        raise PluginError(
+            f"socket path {short} is longer than the {SOCKET_PATH_LIMIT_BYTES} bytes of a Unix socket; "
+            "take a shorter driver name"
+        )
+    return short

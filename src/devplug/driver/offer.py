@@ -1,4 +1,9 @@
-"""What a driver serves: its resources, the devices that they list, and those that there are now."""
+"""What a driver serves: its resources, the devices that they list, and the shares of those that claims have.
+
+A slice has a shared device as one entry where the API server supports that, and else each share as a device.
+Claims of both kinds are prepared at any time, as the API server may be another one by then. A share of the
+one entry becomes the ID of one of its shares, so that nothing else has to know the difference.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from devplug.driver.device_entries import device_name
 from devplug.linux.notifier import Notifier
 
 if TYPE_CHECKING:
@@ -15,6 +22,7 @@ if TYPE_CHECKING:
     from devplug.cdi.spec import CdiOwner
     from devplug.devices import ContainerResponse, Device
     from devplug.dra.taints import Toleration
+    from devplug.driver.claims import ClaimUse, DeviceUse
     from devplug.holds.hardware import Use
     from devplug.k8s.objects import Object
 
@@ -99,6 +107,15 @@ class OfferedDevice(Struct, frozen=True):
     """Of what is shared out, the IDs of its shares, of which `device` is one; else none."""
 
 
+class SharesInUse(Struct, frozen=True):
+    """The shares of devices that claims use, by resource and device ID."""
+
+    alone: frozenset[tuple[str, str]] = frozenset()
+    """Those that were allocated as devices of their own."""
+    shared: frozenset[tuple[str, str]] = frozenset()
+    """Those that stand for an allocation of what they are shares of."""
+
+
 class Offer:
     """The devices of a driver by their names in slices; lives as long as the driver."""
 
@@ -172,3 +189,76 @@ class ResourceLists:
         moments = [*self._awaited.values(), *(() if self._put_off_until is None else (self._put_off_until,))]
         self.again_at = min(moments, default=None)
         return is_due
+
+
+def offered_devices(lists: Mapping[str, Collection[Device]]) -> dict[str, OfferedDevice]:
+    """Return what claims may be for, by name in slices: each device, and what some are shares of.
+
+    `lists` has the devices of each resource.
+    """
+    found: dict[str, OfferedDevice] = {}
+    for resource_name, devices in lists.items():
+        shares: dict[str, list[Device]] = {}
+        for device in devices:
+            found[device_name(resource_name, device.id)] = OfferedDevice(resource_name, device)
+            if device.share_of:
+                shares.setdefault(device.share_of, []).append(device)
+        for name, of_one in shares.items():
+            ids = tuple(device.id for device in of_one)
+            found[device_name(resource_name, name)] = OfferedDevice(resource_name, of_one[0], ids)
+    return found
+
+
+def with_shares(
+    use: ClaimUse, offered: Mapping[str, OfferedDevice], claims: Mapping[str, ClaimUse]
+) -> ClaimUse:
+    """Return a use with the IDs of the shares that it gets: those that it has, else free ones.
+
+    `claims` are all uses, by UID. If none is free, some claim has let go of its share, and is unprepared only
+    later (dra.md D28): then two have one ID for that time. A share that is used as a device is never taken.
+    """
+    if not any(one.share_ids for one in map(offered.get, _names(use)) if one is not None):
+        return use
+    others = [one for uid, claim in claims.items() if uid != use.uid for one in claim.devices]
+    before = claims.get(use.uid)
+    kept = {_result(one): one.device_id for one in before.devices} if before is not None else {}
+    used = {one for one in others if not one.has_admin_access}
+    taken = {(one.resource_name, one.device_id) for one in used}
+    alone = {(one.resource_name, one.device_id) for one in used if one.share_id is None}
+    devices = []
+    for device in use.devices:
+        ids = _share_ids(device, offered)
+        if ids:
+            free = [one for one in ids if (device.resource_name, one) not in taken]
+            usable = free or [one for one in ids if (device.resource_name, one) not in alone] or ids
+            own = kept.get(_result(device))
+            device = replace(device, device_id=own if own in ids else usable[0])  # noqa: PLW2901
+            if not device.has_admin_access:
+                taken.add((device.resource_name, device.device_id))
+        devices.append(device)
+    return replace(use, devices=tuple(devices))
+
+
+def shares_in_use(claims: Iterable[ClaimUse], offered: Mapping[str, OfferedDevice]) -> SharesInUse:
+    """Return the shares that claims use now, in the one way and in the other."""
+    alone: set[tuple[str, str]] = set()
+    shared: set[tuple[str, str]] = set()
+    for device in (device for claim in claims for device in claim.devices):
+        one = offered.get(device.name)
+        if one is not None and one.device.share_of and not device.has_admin_access:
+            (shared if one.share_ids else alone).add((device.resource_name, device.device_id))
+    return SharesInUse(frozenset(alone), frozenset(shared))
+
+
+def _names(use: ClaimUse) -> Iterable[str]:
+    return (device.name for device in use.devices)
+
+
+def _share_ids(device: DeviceUse, offered: Mapping[str, OfferedDevice]) -> Sequence[str]:
+    one = offered.get(device.name)
+    return one.share_ids if one is not None else ()
+
+
+def _result(device: DeviceUse) -> tuple[object, ...]:
+    """Return what identifies a result of an allocation."""
+    return device.request, device.name, device.share_id

@@ -1,13 +1,17 @@
 """The claims that are in use on this node: their state file, and their CDI files, which are the truth.
 
-1. A use is in the state file before a device is touched, and until it is released: whatever dies meanwhile,
-   who comes after it knows what to release.
-2. A use is prepared if its CDI file is there and of this boot: after a reboot all has to be prepared again.
-   So only the state file has to be on the disk, and the CDI file is whole at any time for who reads it.
+1. A use is in the state file before a device is touched, and until it is released: after any crash the next
+   process knows what to release. A use that begins is on the disk before `note` returns. An end is not
+   synced: after a power cut the use is ended again.
+2. The state file has the uses in its first line, and then one line for each change. Lines that wait for one
+   sync share the next. A line that was cut off, and what follows it, does not count. The file is rewritten
+   when there are many lines, or after a write that failed.
+3. A use is prepared if its CDI file is there and of this boot: after a reboot all has to be prepared again.
+   So only the state file has to be on the disk, and readers see only whole CDI files.
    A copy of the CDI file lies beside the state file. The copy counts: the CDI file is restored from it if
    another program removes or changes it. Without a copy, as of an earlier release, the CDI file counts.
-3. Two instances of a driver share the files. Who works on a claim has the lock; who gets it reads what the
-   other one wrote.
+4. Two instances of a driver share the files. Only the holder of the lock works on claims and writes, and it
+   first reads what the other instance wrote.
 """
 
 from __future__ import annotations
@@ -16,18 +20,21 @@ import asyncio
 import fcntl
 import logging
 import os
+from collections.abc import Mapping
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from devplug.cdi.files import content_of, explained, is_remains, opened, try_lock, write_locked
-from devplug.driver.claim_log import ClaimLog, Entry
 from devplug.driver.claim_spec import file_name, file_text, read_file, read_spec, uid_of_file
+from devplug.driver.claims import ClaimUse
 from devplug.errors import KubeletError
 from devplug.holds.claim_holders import claim_holds
-from devplug.linux.durable_file import NoStateError, remove_remains
+from devplug.linux.durable_file import NoStateError, read_state, remove_remains, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -35,7 +42,7 @@ if TYPE_CHECKING:
 
     from devplug.cdi.spec import CdiSpec
     from devplug.devices import Device
-    from devplug.driver.claim_uses import ClaimUse
+    from devplug.driver.claims import ClaimUse
     from devplug.holds.hardware import Use
     from devplug.wire.values import PodResources
 
@@ -513,3 +520,129 @@ def _try(fd: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+LINES_LEAST: Final = 64
+"""Fewer lines than these are never put together."""
+
+
+class _Start(Struct, frozen=True, forbid_unknown_fields=True):
+    version: int
+    claims: tuple[ClaimUse, ...]
+
+
+class Entry(Struct, frozen=True, omit_defaults=True):
+    """One line: a use that began, or has other devices now, or the UID of one that ended."""
+
+    begun: ClaimUse | None = None
+    ended: str = ""
+
+
+def state_text(claims: Mapping[str, ClaimUse]) -> str:
+    """Return the content of a file without further lines."""
+    return msgspec.json.encode(_Start(1, tuple(claims.values()))).decode() + "\n"
+
+
+def claims_in(content: bytes) -> tuple[dict[str, ClaimUse], int | None]:
+    """Return the claims by UID, and the number of lines after the first; None if there is one cut off.
+
+    Raises `msgspec.DecodeError` for a first line that is none.
+    """
+    first, *lines = content.split(b"\n")
+    try:
+        claims = {use.uid: use for use in msgspec.json.decode(first, type=_Start).claims}
+    except (UnicodeError, RecursionError) as error:
+        raise msgspec.DecodeError(str(error)) from error
+    for line in lines[:-1]:
+        try:
+            entry = msgspec.json.decode(line, type=Entry)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            return claims, None
+        if entry.begun is not None:
+            claims[entry.begun.uid] = entry.begun
+        claims.pop(entry.ended, None)
+    return claims, len(lines) - 1 if lines and not lines[-1] else None
+
+
+class ClaimLog:
+    """The owner of the file; lives as long as the driver."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._writing = asyncio.Lock()
+        self._lines: int | None = None
+        """How many there are after the first; None if the next write has to replace the file."""
+        self._waiting: list[Entry] = []
+        self._is_sync_due = False
+        self._noted = 0
+        self._written = 0
+        """How many entries were noted, and how many of them the file has."""
+        self._read: tuple[int, int, int, int] | None = None
+        """The identity of the file as it was read or written last."""
+
+    def is_current(self) -> bool:
+        """Whether the file is as it was read or written last. Raises `OSError`."""
+        return self._read is not None and self._identity() == self._read
+
+    def read(self) -> dict[str, ClaimUse]:
+        """Return the claims by UID, none without a file.
+
+        Raises `OSError`, and `msgspec.DecodeError` for a file that is damaged.
+        """
+        self._lines = None
+        self._read = self._identity()
+        try:
+            content = read_state(self._path)
+        except FileNotFoundError:
+            return {}
+        claims, self._lines = claims_in(content)
+        return claims
+
+    async def note(self, entry: Entry, claims: Mapping[str, ClaimUse], *, is_durable: bool) -> None:
+        """Note what has become of `claims`, which has it already. Raises `OSError`: it may be noted or not.
+
+        With `is_durable` the disk has it when this returns.
+        """
+        self._waiting.append(entry)
+        self._is_sync_due |= is_durable
+        self._noted += 1
+        number = self._noted
+        async with self._writing:
+            if self._written >= number:
+                return  # with another one
+            entries, self._waiting = self._waiting, []
+            is_sync_due, self._is_sync_due = self._is_sync_due, False
+            number = self._noted
+            lines = None if self._lines is None else self._lines + len(entries)
+            # Best put together where nobody waits for the disk.
+            limit = (2 if is_sync_due else 1) * (LINES_LEAST + 2 * len(claims))
+            is_whole = lines is None or lines > limit
+            content = state_text(claims) if is_whole else _text_of(entries)
+            self._lines = self._read = None  # for as long as it is not sure how this ends
+            if is_whole:
+                await asyncio.to_thread(write_whole, self._path, content)
+            else:
+                await asyncio.to_thread(_append, self._path, content, is_sync_due)
+            self._lines = 0 if is_whole else lines
+            self._written = number
+            self._read = self._identity()
+
+    def _identity(self) -> tuple[int, int, int, int]:
+        try:
+            status = self._path.stat()
+        except FileNotFoundError:
+            return (0, 0, 0, 0)
+        return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _text_of(entries: list[Entry]) -> str:
+    return "".join(msgspec.json.encode(entry).decode() + "\n" for entry in entries)
+
+
+def _append(path: Path, content: str, is_sync_due: bool) -> None:  # noqa: FBT001 -- called by to_thread
+    with path.open("ab", buffering=0) as file:
+        data = content.encode()
+        if file.write(data) != len(data):
+            raise OSError(28, os.strerror(28), str(path))  # the disk is full
+        if is_sync_due:
+            os.fdatasync(file.fileno())

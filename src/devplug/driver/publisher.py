@@ -1,25 +1,41 @@
-"""The publisher of a node's ResourceSlices: it owns them, watches them, and makes them say what is offered.
+"""The publisher of a node's ResourceSlices: it watches them, and keeps them equal to what is offered.
 
 It runs for as long as the driver does, and leaves the slices where they are when it ends: the driver's
 successor goes on with them. While the API server is away nothing happens but that the slices become stale.
+
+During an update of a DaemonSet two instances of a driver run on a node, maybe with different configurations.
+If both wrote slices, each would undo the other's writes; `Turns` decides which of them publishes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import logging
+import operator
+import os
+import struct
 import time
 from contextlib import aclosing
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from devplug.driver.api_versions import served_version
-from devplug.driver.device_entries import PART, QUESTIONS, SHARED
-from devplug.driver.device_names import slice_name
-from devplug.driver.pool_entries import PoolEntries, SharesInUse
+from devplug.devices import HealthState
+from devplug.dra.versions import API_VERSIONS
+from devplug.driver.device_entries import (
+    PART,
+    QUESTIONS,
+    SHARED,
+    UNHEALTHY_TAINT,
+    consumption,
+    counter_sets,
+    device_entry,
+    slice_name,
+)
+from devplug.driver.offer import SharesInUse
 from devplug.driver.slices import (
     Pool,
     StoredSlice,
@@ -34,17 +50,20 @@ from devplug.driver.slices import (
 from devplug.driver.status import PublisherStatus
 from devplug.k8s.client import NODES, Retries, connected, resource_slices, until_next_try
 from devplug.k8s.errors import ClusterError, ExistsError, ExpiredError, InvalidError, NotThereError
-from devplug.k8s.objects import text
+from devplug.k8s.objects import maps, text
+from devplug.k8s.times import stamp_at
 from devplug.linux.notifier import Notifier, within
 from devplug.pace import Pace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Container, Mapping, Sequence
+    from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
+    from devplug.attributes import Partition
     from devplug.devices import Device
-    from devplug.driver.pool_entries import LogOnce
     from devplug.k8s.account import Account
     from devplug.k8s.client import ApiServer
+    from devplug.k8s.objects import Object
 
 logger = logging.getLogger(__name__)
 
@@ -524,3 +543,260 @@ class Publisher:
         if key not in self._logged:
             self._logged.add(key)
             logger.warning(message, extra=facts)
+
+
+_LOCK: Final = struct.Struct("hhqqi4x")
+"""struct flock of fcntl(2), as Python is built: type, whence, start, length, process."""
+
+
+class Turns:
+    """The place of one instance in the file at `path`; kept until `close`, and good for another one after."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._fd = -1
+        self._place = 0
+        """The byte that is locked; 0 without one."""
+        self._was_ours = True
+        self._has_failed = False
+
+    def is_ours(self, *, is_ready: bool) -> bool:
+        """Whether this instance publishes; one that is ready takes a place if it has none.
+
+        If the file cannot be locked, all of them do: as bad as without it.
+        """
+        try:
+            is_ours = self._is_ours(is_ready=is_ready)
+        except OSError as error:
+            self.close()
+            is_ours = True
+            if not self._has_failed:
+                self._has_failed = True
+                logger.warning(
+                    "cannot lock the file that says which instance of a driver publishes; two may write "
+                    "slices against each other",
+                    extra={"path": str(self._path), "reason": error.strerror or str(error)},
+                )
+        if is_ours != self._was_ours:
+            self._was_ours = is_ours
+            logger.info(
+                "this instance of the driver publishes the slices now"
+                if is_ours
+                else "another instance of the driver publishes the slices now",
+                extra={"path": str(self._path)},
+            )
+        return is_ours
+
+    def close(self) -> None:
+        """Give the place back. Safe to repeat."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd, self._place = -1, 0
+
+    def _is_ours(self, *, is_ready: bool) -> bool:
+        if self._fd >= 0 and not self._is_found():
+            self.close()
+        if self._fd < 0:
+            self._path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        while is_ready and not self._place:
+            last = 0
+            while following := self._taken_after(last):
+                last = following
+            if self._try(last + 1):
+                self._place = last + 1
+        return not self._taken_after(self._place)
+
+    def _is_found(self) -> bool:
+        """Whether others find the file that is open here: somebody may have removed it."""
+        try:
+            found = self._path.stat()
+        except FileNotFoundError:
+            return False
+        return os.path.samestat(found, os.fstat(self._fd))
+
+    def _taken_after(self, place: int) -> int:
+        """Return the first place after this one that another instance has; 0 if there is none."""
+        asked = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, place + 1, 0, 0)
+        type_, _, start, _, _ = _LOCK.unpack(fcntl.fcntl(self._fd, fcntl.F_OFD_GETLK, asked))
+        return 0 if type_ == fcntl.F_UNLCK else start
+
+    def _try(self, place: int) -> bool:
+        try:
+            fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, place, 1, 0))
+        except BlockingIOError:
+            return False
+        return True
+
+
+DEVICES_AT_ONCE: Final = 500
+"""How many devices are looked at between two turns of the loop."""
+
+
+class LogOnce(Protocol):
+    """What logs a warning, but for those that it has logged already."""
+
+    def __call__(self, message: str, /, **facts: str) -> None:
+        """Log it; a fact `reason` makes no difference."""
+
+
+class _Known(Struct):
+    """What is offered, and its entry."""
+
+    devices: tuple[Device, ...]
+    """One, or all shares of one."""
+    content: Object
+
+
+class PoolEntries:
+    """The entries of a driver's devices on one node; lives as long as its publisher.
+
+    The taint of an unhealthy device keeps the time at which it was added (D80); for resources in `evicting`
+    it ends the pods that have the device.
+    """
+
+    def __init__(
+        self, driver: str, evicting: Container[str], wall_clock: Callable[[], float], log_once: LogOnce
+    ) -> None:
+        self._driver = driver
+        self._evicting = evicting
+        self._wall_clock = wall_clock
+        self._log_once = log_once
+        self._entries: dict[tuple[str, str, bool], _Known] = {}
+        """By resource, ID of the first device, and whether it stands for all shares of one."""
+        self._tainted_at: dict[str, tuple[str, str]] = {}
+        """By device name: the effect of its taint, and its time."""
+
+    def learn_taints(self, devices: Iterable[Object]) -> None:
+        """Take the times of taints from entries that are stored."""
+        for device in devices:
+            for taint in maps(device, "taints"):
+                if text(taint, "key") == UNHEALTHY_TAINT:
+                    since = text(taint, "effect"), text(taint, "timeAdded")
+                    self._tainted_at.setdefault(text(device, "name"), since)
+
+    async def of(
+        self,
+        offered: Mapping[str, Collection[Device]],
+        in_use: SharesInUse,
+        *,
+        with_shares: bool,
+        with_counters: bool,
+        with_tainted: bool,
+    ) -> tuple[list[Object], list[Object]]:
+        """Return the entries of all devices that are offered, by resource, and the counter sets they take of.
+
+        With shares, those of one device are one entry; without counters there are no such sets, and tainted
+        devices are there only if asked for. With many devices other tasks run meanwhile.
+        """
+        before, self._entries = self._entries, {}
+        wanted: dict[object, Object] = {}
+        for resource_name, devices in offered.items():
+            for one, is_shared in _entered(resource_name, devices, in_use, with_shares=with_shares):
+                if len(self._entries) % DEVICES_AT_ONCE == DEVICES_AT_ONCE - 1:
+                    await asyncio.sleep(0)
+                key = resource_name, one[0].id, is_shared
+                known = before.get(key)
+                if known is None or not _are_same(known.devices, one):
+                    known = _Known(one, self._entry(resource_name, one, is_shared=is_shared))
+                self._entries[key] = known
+                name = known.content["name"]
+                if "taints" in known.content and not with_tainted:
+                    continue
+                if wanted.setdefault(name, known.content) is not known.content:
+                    self._log_once(
+                        "a device is not published, because another one has its name in slices; give it "
+                        "another ID",
+                        resource_name=resource_name,
+                        device=one[0].id,
+                    )
+        if self._tainted_at:
+            names = {text(one.content, "name") for one in self._entries.values()}
+            self._tainted_at = {name: since for name, since in self._tainted_at.items() if name in names}
+        return self._with_counters(wanted) if with_counters else ([*wanted.values()], [])
+
+    def _with_counters(self, wanted: dict[object, Object]) -> tuple[list[Object], list[Object]]:
+        """Return these entries with what they take of counter sets, and those sets."""
+        parts: dict[object, Partition] = {}
+        for known in self._entries.values():
+            name, part = known.content["name"], known.devices[0].partition
+            # Of counters, a device takes the same with each share of it.
+            if part is not None and not known.devices[0].share_of and wanted.get(name) is known.content:
+                parts[name] = part
+        sets = counter_sets(parts.values())
+        for name, part in parts.items():
+            if part.of in sets:
+                wanted[name] = {**wanted[name], "consumesCounters": [consumption(part)]}
+        return [*wanted.values()], [*sets.values()]
+
+    def _entry(self, resource_name: str, devices: Sequence[Device], *, is_shared: bool) -> Object:
+        ill = next((one for one in devices if one.health.state is HealthState.UNHEALTHY), devices[0])
+        entry = device_entry(
+            self._driver,
+            resource_name,
+            ill,
+            shares=len(devices) if is_shared else 0,
+            evicts=resource_name in self._evicting,
+        )
+        for name, why in entry.dropped.items():
+            message = "an attribute or a capacity is left out of slices"
+            self._log_once(message, resource_name=resource_name, attribute=name, reason=f"it {why}")
+        name = text(entry.content, "name")
+        taints = maps(entry.content, "taints")
+        if not taints:
+            self._tainted_at.pop(name, None)
+            return entry.content
+        effect = text(taints[0], "effect")
+        before, at = self._tainted_at.get(name, ("", ""))
+        if before != effect or not at:
+            at = stamp_at(self._wall_clock())
+        self._tainted_at[name] = effect, at
+        return {**entry.content, "taints": [{**taints[0], "timeAdded": at}]}
+
+
+def _entered(
+    resource_name: str, devices: Iterable[Device], in_use: SharesInUse, *, with_shares: bool
+) -> Iterator[tuple[tuple[Device, ...], bool]]:
+    """Yield what has an entry: a device, or all shares of one, of which the second value tells.
+
+    Whatever was published before, no share is given out twice: shares of which a claim has one as a device of
+    its own stay such devices, without those that are in use as shares.
+    """
+    shares: dict[str, list[Device]] = {}
+    for device in devices:
+        if device.share_of:
+            shares.setdefault(device.share_of, []).append(device)
+        else:
+            yield (device,), False
+    for of_one in shares.values():
+        if with_shares and not any((resource_name, one.id) in in_use.alone for one in of_one):
+            yield tuple(of_one), True
+        else:
+            yield from (((one,), False) for one in of_one if (resource_name, one.id) not in in_use.shared)
+
+
+def _are_same(before: Sequence[Device], now: Sequence[Device]) -> bool:
+    return len(before) == len(now) and all(map(operator.is_, before, now))
+
+
+_NO_SLICE: Final = {"metadata.name": "none"}
+"""So that the answer is short: whether there is one of that name does not matter."""
+
+
+async def served_version(server: ApiServer, *, rights: str) -> str:
+    """Return the newest version that the server has; raises `NotThereError` if it has none of them."""
+    for version in API_VERSIONS:
+        try:
+            await server.list(
+                resource_slices(version),
+                fields=_NO_SLICE,
+                rights=rights,
+                when_absent=f"the API server has no resource.k8s.io/{version}",
+            )
+        except NotThereError:
+            continue
+        return version
+    raise NotThereError(
+        f"the API server has no resource.k8s.io in {', '.join(API_VERSIONS)}: DRA needs Kubernetes 1.32 or "
+        "later, with the API turned on"
+    )

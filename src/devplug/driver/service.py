@@ -30,33 +30,30 @@ from msgspec.structs import replace
 
 from devplug.backoff import backoff_seconds
 from devplug.driver.claim_spec import answer, claim_spec, clashes, variables_of_two
-from devplug.driver.claim_uses import (
+from devplug.driver.claims import (
+    ClaimRefusedError,
     ClaimUse,
     DeviceUse,
+    allocated_devices,
     asked,
     by_resource,
+    check_names,
     facts_of,
     for_pods,
     in_the_way,
+    is_for_one_pod,
+    is_uid,
     is_use_of,
     last_used,
     meets,
     numbered,
-    to_clean,
-)
-from devplug.driver.claims import (
-    ClaimRefusedError,
-    allocated_devices,
-    check_names,
-    is_for_one_pod,
-    is_uid,
     reserved_pods,
     still_holds,
+    to_clean,
 )
-from devplug.driver.counters import ClaimCounters
-from devplug.driver.offer import ClaimRequest
+from devplug.driver.offer import ClaimRequest, with_shares
 from devplug.driver.parameters import configured, merged
-from devplug.driver.shares import with_shares
+from devplug.driver.status import ClaimCounters
 from devplug.errors import DevplugError, IncidentError, NotReadyError, one_line, quoted
 from devplug.holds.held_device import NotCleanedError
 from devplug.k8s.errors import ClusterError, NotThereError, RefusedError

@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from msgspec import Struct
 
 from devplug.dra.versions import from_v1, to_v1
-from devplug.driver.device_entries import RESOURCE_ATTRIBUTE
-from devplug.driver.device_names import resource_value, slice_name
+from devplug.driver.device_entries import RESOURCE_ATTRIBUTE, resource_value, slice_name
 from devplug.k8s.objects import Object, fields, maps, text, whole
 
 if TYPE_CHECKING:

@@ -1,18 +1,33 @@
-"""The status of a driver: what the kubelet and the API server have of it, and of each device. Pure."""
+"""What a driver reports: counters of the kubelet's calls, its status, and the health of devices in use.
+
+The kubelet shows that health in the status of the pods that use the devices, and nowhere else (dra.md D36,
+D37). It believes a report for a while only, so reports are repeated (D34).
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, field
 
+from devplug.devices import HealthState
+from devplug.errors import outcome_of
+from devplug.k8s.errors import ClusterError
+from devplug.linux.notifier import within
+from devplug.metrics.families import PREPARE_BOUNDS_SECONDS, Counts, Histogram
 from devplug.status import DeviceClaim, DriverStatus
+from devplug.wire.dra import WATCH_RESOURCES, DeviceHealthReport, HealthWord
+from devplug.wire.sockets import stream
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 
-    from devplug.driver.claim_uses import ClaimUse
-    from devplug.driver.counters import ClaimCounters
+    from devplug.driver.claims import ClaimUse
+    from devplug.driver.offer import Offer
+    from devplug.driver.prepared_claims import PreparedClaims
+    from devplug.wire.sockets import Binding
 
 
 class PublisherStatus(Struct, frozen=True):
@@ -76,3 +91,126 @@ def device_claims(uses: Iterable[ClaimUse], resource_name: str) -> Mapping[str, 
                     )
                 )
     return {device_id: tuple(claims) for device_id, claims in found.items()}
+
+
+Question = TypeVar("Question")
+Answer = TypeVar("Answer")
+
+FAILURES: Final = ("refused", "failed", "timed_out")
+
+
+class ClaimCounters(Struct):
+    """What the kubelet asked, and what came of it; lives as long as the driver."""
+
+    prepares: Counts = field(default_factory=partial(Counts, "prepared", *FAILURES))
+    """Claims that the kubelet asked to prepare, those that were prepared already included."""
+    prepare_seconds: Histogram = field(default_factory=partial(Histogram, PREPARE_BOUNDS_SECONDS))
+    """Of each of them, whatever came of it."""
+    unprepares: Counts = field(default_factory=partial(Counts, "unprepared", *FAILURES))
+    unprepare_seconds: Histogram = field(default_factory=partial(Histogram, PREPARE_BOUNDS_SECONDS))
+    kubelet_api: str = ""
+    """The version by which it called last, as in `v1.DRAPlugin`; empty before the first call."""
+
+    def count_prepare(self, error: Exception | None, seconds: float) -> None:
+        """Count a claim that was to be prepared; `error` is why it was not."""
+        self.prepares.add("prepared" if error is None else _result_of(error))
+        self.prepare_seconds.observe(seconds)
+
+    def count_unprepare(self, error: Exception | None, seconds: float) -> None:
+        """Count a claim that was to be unprepared; `error` is why it was not."""
+        self.unprepares.add("unprepared" if error is None else _result_of(error))
+        self.unprepare_seconds.observe(seconds)
+
+    def noting(
+        self, version: str, call: Callable[[Question], Awaitable[Answer]]
+    ) -> Callable[[Question], Awaitable[Answer]]:
+        """Return a call that is noted as one of this version."""
+
+        async def noted(question: Question) -> Answer:
+            self.kubelet_api = version
+            return await call(question)
+
+        return noted
+
+
+def _result_of(error: Exception) -> str:
+    # The API server's own refusals are none of these: what is left stayed away until the deadline.
+    return "timed_out" if isinstance(error, ClusterError) else outcome_of(error)
+
+
+TIMEOUT_SECONDS: Final = 60
+"""How long the kubelet believes a report."""
+
+REPEAT_SECONDS: Final = 20.0
+
+_WORDS: Final = {
+    HealthState.HEALTHY: HealthWord.HEALTHY,
+    HealthState.UNHEALTHY: HealthWord.UNHEALTHY,
+    HealthState.UNKNOWN: HealthWord.UNKNOWN,
+}
+
+
+class HealthService:
+    """The service that reports health; lives as long as its driver.
+
+    `on_stream` is called whenever a stream opens or ends.
+    """
+
+    def __init__(
+        self,
+        node_name: str,
+        store: PreparedClaims,
+        offer: Offer,
+        on_stream: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.open_streams = 0
+        """How many a kubelet has open: one, as long as it is there."""
+        self._node_name = node_name
+        self._store = store
+        self._offer = offer
+        self._on_stream = on_stream
+
+    def binding(self) -> Binding:
+        """Return the method that a listener has to serve."""
+        return stream(WATCH_RESOURCES, self._watch)
+
+    async def _watch(self, _: None) -> AsyncIterator[Sequence[DeviceHealthReport]]:
+        """Yield the health of all devices in use: at once, after each change, and again before it is over."""
+        self.open_streams += 1
+        self._on_stream()
+        try:
+            told: Sequence[DeviceHealthReport] = ()
+            is_change = True
+            while True:
+                change = self._offer.changed.next
+                reports = self._reports()
+                if reports and (reports != told or not is_change):
+                    told = reports
+                    yield _dated(reports)
+                is_change = await within(REPEAT_SECONDS, change.wait())
+        finally:
+            self.open_streams -= 1
+            self._on_stream()
+
+    def _reports(self) -> Sequence[DeviceHealthReport]:
+        names = {device.name for use in self._store.claims.values() for device in use.devices}
+        return tuple(map(self._report, sorted(names)))
+
+    def _report(self, name: str) -> DeviceHealthReport:
+        offered = self._offer.devices.get(name)
+        if offered is None:
+            word, message = HealthWord.UNKNOWN, "the driver does not see the device"
+        else:
+            health = offered.device.health
+            word, message = _WORDS[health.state], health.reason
+        return DeviceHealthReport(
+            self._node_name, name, word, timeout_seconds=TIMEOUT_SECONDS, message=message
+        )
+
+
+def _dated(reports: Sequence[DeviceHealthReport]) -> Sequence[DeviceHealthReport]:
+    now = int(time.time())
+    return [
+        DeviceHealthReport(one.pool_name, one.device_name, one.health, now, one.timeout_seconds, one.message)
+        for one in reports
+    ]

@@ -22,11 +22,11 @@ from devplug.wire.sockets import UNIX_SOCKETS
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-    from devplug.driver.claim_uses import ClaimUse
-    from devplug.driver.counters import ClaimCounters
+    from devplug.driver.claims import ClaimUse
     from devplug.driver.node_driver import NodeDriver
     from devplug.driver.parameters import ParameterDecoder
     from devplug.driver.prepared_claims import PreparedClaims
+    from devplug.driver.status import ClaimCounters
     from devplug.holds.decide import Face
     from devplug.plugin.claimed_plugin import ClaimedPlugin
     from devplug.plugin.contract import DevicePlugin
@@ -53,7 +53,7 @@ POD_UID_VARIABLE: Final = "POD_UID"
 
 def _claims_at(path: Path) -> tuple[ClaimUse, ...] | None:
     """Return the claims in another process's state file; None, after a logged warning, if it is damaged."""
-    from devplug.driver.claim_log import claims_in
+    from devplug.driver.prepared_claims import claims_in
 
     try:
         claims, _ = claims_in(read_state(path))
@@ -118,7 +118,7 @@ class Drivers:
     def driver(self, name: str) -> NodeDriver:
         """Return the driver of this name, which is started at the first use."""
         if name not in self._drivers:
-            from devplug.driver.device_names import device_name
+            from devplug.driver.device_entries import device_name
             from devplug.driver.node_driver import NodeDriver
             from devplug.driver.parameters import decoded
 

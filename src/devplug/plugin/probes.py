@@ -16,7 +16,7 @@ from devplug.status import ProcessStatus, faults_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from devplug.driver.counters import ClaimCounters
+    from devplug.driver.status import ClaimCounters
     from devplug.metrics.families import Counts
     from devplug.plugin.counters import PluginCounters
     from devplug.status import DriverStatus, ResourceStatus

@@ -154,7 +154,7 @@ def _empty(namespace: str, name: str) -> dict[str, Any]:
 
 def _published(slices: Sequence[Mapping[str, Any]], driver: str, device: str) -> tuple[str, str] | None:
     """Return pool and name of a device in the slices of a driver, by its name or by its ID of the SDK."""
-    from devplug.driver.device_names import device_name
+    from devplug.driver.device_entries import device_name
 
     for one in (found["spec"] for found in slices if found["spec"]["driver"] == driver):
         for published in one.get("devices", ()):
