@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench.preference import LIMIT_SECONDS, POLICIES, machine, preference_report, timed
-from devplug.daemon.preference import closeness
+from devplug.daemon.preference import closeness, spot_of
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -17,7 +17,12 @@ def test_every_answer_is_timed(policy: str) -> None:
 
 def test_the_machine_is_one_of_switches_host_bridges_and_numa_nodes() -> None:
     gpus = machine(1024)
-    assert [closeness(gpus[0], gpus[other]) for other in (7, 8, 64, 512)] == [50, 30, 20, 10]
+    assert [closeness(spot_of(gpus[0]), spot_of(gpus[other])) for other in (7, 8, 64, 512)] == [
+        50,
+        30,
+        20,
+        10,
+    ]
 
 
 @pytest.mark.parametrize(("times", "holds"), [(0.9, True), (1.1, False)])

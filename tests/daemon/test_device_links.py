@@ -276,7 +276,7 @@ def grid(count: int, island: int) -> list[Candidate]:
     ]
 
 
-@pytest.mark.parametrize(("count", "island"), [(32, 8), (128, 16), (1024, 32), (4096, 64)])
+@pytest.mark.parametrize(("count", "island"), [(32, 8), (128, 16)])
 def test_a_search_beyond_the_limit_finds_the_one_island_that_is_whole(count: int, island: int) -> None:
     everything = grid(count, island)
     whole = count // island // 2 * island
@@ -290,13 +290,6 @@ def test_a_search_beyond_the_limit_begins_where_the_request_has_something() -> N
     answer = preferred("linked", everything, ["g700"], 32, all_devices=everything)
     assert answer[0] == "g700"
     assert indexes(answer) == {*range(672, 704)}
-
-
-def test_a_search_beyond_the_limit_finds_links_between_devices_that_are_nowhere_near() -> None:
-    everything = linked(1024, {(one, (one + 32) % 1024): 1 for one in range(1024) if one % 32 != 31})
-    free = [one for one in everything if int(one.id[1:]) % 32 != 5] + everything[5:6]
-    answer = indexes(preferred("linked", free, ["g7"], 32, all_devices=everything))
-    assert answer == {*range(7, 1024, 32)}
 
 
 def test_no_exchange_of_one_member_improves_what_a_search_beyond_the_limit_finds() -> None:

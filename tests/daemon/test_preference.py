@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from devplug.daemon.preference import Candidate, closeness, preferred
+from devplug.daemon.preference import Candidate, closeness, preferred, spot_of
 from devplug.holds.decide import steered
 from tests.daemon.choices import chosen, linked, on_nodes, replicas
 
@@ -103,9 +103,9 @@ def test_linked_takes_the_least_shared_of_equals() -> None:
 )
 def test_the_nearest_shared_part_of_pcie_counts(one: str, other: str, score: int) -> None:
     first, second = (Candidate(path, path, hardware=f"/sys/devices/{path}") for path in (one, other))
-    assert closeness(first, second) == closeness(second, first) == score
+    assert closeness(spot_of(first), spot_of(second)) == closeness(spot_of(second), spot_of(first)) == score
     near = [replace(device, numa_nodes=(3,)) for device in (first, second)]
-    assert closeness(*near) == max(score, 20)
+    assert closeness(*map(spot_of, near)) == max(score, 20)
 
 
 def test_none_is_the_order_people_sort_ids_in() -> None:
@@ -139,7 +139,7 @@ nodes = st.integers(-1, 5)
 @given(
     st.data(),
     policies,
-    st.lists(anything, max_size=12),
+    st.lists(anything, max_size=12, unique_by=lambda one: one.id),
     st.lists(anything, max_size=6),
     st.lists(words, max_size=3),
     st.integers(-2, 14) | st.integers(),

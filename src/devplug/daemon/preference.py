@@ -1,7 +1,7 @@
 """The preferred devices of GetPreferredAllocation, by policy. Pure; it raises nothing.
 
-`aligned` takes the fewest NUMA nodes, near to each other; how `linked` compares connections is in
-`preference_links`.
+`aligned` takes the fewest NUMA nodes, near to each other. `linked` takes the best-connected set: exact where
+few enough sets have to be compared, and else the result of a search with a fixed number of steps.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import re
 from collections import Counter
 from itertools import accumulate, chain, combinations, combinations_with_replacement, islice, product
 from math import comb
-from operator import add, sub
+from operator import add
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 
 NOWHERE: Final = 1 << 30
@@ -67,7 +67,7 @@ def _fewest_nodes(
     masks = {sum(bit_of[node] for node in nodes): number for nodes, number in room.items()}
     needs = [sum(bit_of[node] for node in nodes) for nodes in bound]
     base = sum(bit_of[node] for node in fixed)
-    for size in range(_least(room, fixed, open_nodes, count), len(open_nodes) + 1):
+    for size in range(_least(room, fixed, count), len(open_nodes) + 1):
         if comb(len(open_nodes), size) > _SETS_LIMIT:
             break
         enough: list[tuple[int, int, tuple[int, ...]]] = []
@@ -81,9 +81,7 @@ def _fewest_nodes(
     return _grown(room, bound, fixed, count, distances)
 
 
-def _least(
-    room: Mapping[frozenset[int], int], fixed: frozenset[int], open_nodes: Iterable[int], count: int
-) -> int:
+def _least(room: Mapping[frozenset[int], int], fixed: frozenset[int], count: int) -> int:
     """Return how many more nodes are needed at least: as if no device counted at two of them."""
     per_node: Counter[int] = Counter()
     for nodes, number in room.items():
@@ -91,13 +89,8 @@ def _least(
             per_node.update(dict.fromkeys(nodes, number))
         else:
             count -= number
-    size = 0
-    for number in sorted((per_node[node] for node in open_nodes), reverse=True):
-        if count <= 0:
-            break
-        count -= number
-        size += 1
-    return size
+    most = accumulate(sorted(per_node.values(), reverse=True), initial=0)
+    return sum(number < count for number in most)
 
 
 def _grown(
@@ -108,32 +101,26 @@ def _grown(
     distances: Mapping[tuple[int, int], int],
 ) -> set[int]:
     """Return nodes to which the fullest is added until they are enough; of the fullest, the nearest."""
-    chosen = set(fixed)
-    unmet = [nodes for nodes in bound if nodes.isdisjoint(chosen)]
-    away: Counter[int] = Counter()
-    for one in fixed:
-        away.update({node: _distance(distances, one, node) for nodes in room for node in nodes})
+    chosen = {*fixed}
     while True:
-        unmet = [nodes for nodes in unmet if nodes.isdisjoint(chosen)]
-        there = sum(number for nodes, number in room.items() if not nodes.isdisjoint(chosen))
-        if not unmet and there >= count:
+        left = {nodes: number for nodes, number in room.items() if nodes.isdisjoint(chosen)}
+        unmet = next((nodes for nodes in bound if nodes.isdisjoint(chosen)), None)
+        if unmet is None and sum(room.values()) - sum(left.values()) >= count:
             return chosen
-        gains: Counter[int] = Counter(dict.fromkeys(chain.from_iterable(unmet[:1]), 0))
-        for nodes, number in room.items():
-            if nodes.isdisjoint(chosen):
-                gains.update(dict.fromkeys(nodes.intersection(unmet[0]) if unmet else nodes, number))
-        best = min(gains, key=lambda node: (-gains[node], away[node], node))
-        chosen.add(best)
-        away.update({node: _distance(distances, best, node) for nodes in room for node in nodes})
+        gains = Counter(dict.fromkeys(unmet or (), 0))
+        for nodes, number in left.items():
+            gains.update(dict.fromkeys(nodes if unmet is None else nodes & unmet, number))
+        away = {node: sum(_distance(distances, node, other) for other in chosen) for node in gains}
+        chosen.add(min(gains, key=lambda node: (-gains[node], away[node], node)))
 
 
 def _span(nodes: Iterable[int], distances: Mapping[tuple[int, int], int]) -> int:
-    """Return how far nodes are from each other, all in all."""
+    """Return the sum of the distances between nodes."""
     return sum(_distance(distances, one, other) for one, other in combinations(nodes, 2))
 
 
 def _distance(distances: Mapping[tuple[int, int], int], one: int, other: int) -> int:
-    """Return how far two nodes are from each other, there and back: firmware may say two things."""
+    """Return the distance of two nodes, there and back: firmware may give two values."""
     default = _UNREACHABLE if NOWHERE in {one, other} else _REMOTE_DISTANCE
     return distances.get((one, other), default) + distances.get((other, one), default)
 
@@ -201,13 +188,8 @@ def preferred(
 
 
 def _in_order(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Return candidates as people sort their IDs, each ID once."""
-    by_id: dict[str, Candidate] = {}
-    for one in candidates:
-        other = by_id.setdefault(one.id, one)
-        if other is not one and repr(one) < repr(other):
-            by_id[one.id] = one
-    return [by_id[device_id] for device_id in sorted(sorted(by_id), key=_natural)]
+    """Return candidates as people sort their IDs."""
+    return sorted(candidates, key=lambda one: (_natural(one.id), one.id))
 
 
 def _natural(device_id: str) -> str:
@@ -221,18 +203,13 @@ def _automatic(candidates: Sequence[Candidate], all_devices: Sequence[Candidate]
     """Return the policy that suits the devices."""
     if any(one.links for one in candidates):
         return "linked"
-    devices = {one.id: one.found for one in chain(all_devices, candidates)}
-    return "leastShared" if len({*devices.values()}) < len(devices) else "aligned"
+    found = Counter({one.id: one.found for one in chain(all_devices, candidates)}.values())
+    return "leastShared" if max(found.values()) > 1 else "aligned"
 
 
 def _first(request: _Request) -> Iterable[Candidate]:
     """`none`: ID order."""
     return request.free[: request.count]
-
-
-def _linked(request: _Request) -> Iterable[Candidate]:
-    """`linked`: see `best_connected`."""
-    return best_connected(request.held, request.free, request.count, request.in_use)
 
 
 # ── replicas ──────────────────────────────────────────────────────────────────────────────────────
@@ -309,25 +286,8 @@ def _aligned(request: _Request) -> Iterable[Candidate]:
     return _packed(replace(request, free=near))
 
 
-_POLICIES: Final[Mapping[str, Callable[[_Request], Iterable[Candidate]]]] = {
-    "packed": _packed,
-    "spread": _spread,
-    "leastShared": _least_shared,
-    "aligned": _aligned,
-    "linked": _linked,
-}
+# ── links between devices ─────────────────────────────────────────────────────────────────────────
 
-
-# ── links between devices ──
-#
-# The best set is the heaviest one, where devices and pairs of them have weights: exact where there are few
-# enough sets to be tried; beyond that a search with a fixed number of steps, so that equal calls have equal
-# results.
-
-
-_SEEDS: Final = 8
-_SWAPS_LIMIT: Final = 64
-"""How many sets a search beyond the limit begins with, and how often it exchanges a member of the best."""
 
 LINK: Final = 100
 SAME_BOARD: Final = 60
@@ -338,155 +298,25 @@ SAME_NUMA_NODE: Final = 20
 ACROSS: Final = 10
 """What a pair of devices scores: for each link, and for the nearest thing on PCIe that they share. The ladder
 is NVML's (nvmlGpuTopologyLevel_t), the scores are those of NVIDIA's best-effort policy (go-gpuallocator,
-gpuallocator/besteffort_policy.go), so that people who come from there get what they had."""
+gpuallocator/besteffort_policy.go), so that a change from that plugin changes no choice."""
 
 _POOL_LIMIT: Final = 128
-"""So many devices are compared with each other, or twice as many as are asked for. Of more, those in the
-fullest places; who asks for more gets those."""
+"""So many devices are compared with each other, or twice as many as are asked for. Of more, those nearest to
+the devices that are held already; a request for more gets those."""
 
-_HELD_LIMIT: Final = 256
+_HELD_LIMIT: Final = 16
 """So many of those that are held already are compared with them."""
+
+_SEEDS: Final = 8
+_SWAPS_LIMIT: Final = 64
+"""How many sets a search beyond the limit begins with, and how often it exchanges a member of the best."""
 
 _PCI: Final = re.compile(
     r"/(pci[0-9a-f]{4,}:[0-9a-f]{2}|[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f])(?=/|$)"
 )
 
 
-# ── the heaviest set ──────────────────────────────────────────────────────────────────────────────
-
-
-class Weights(Struct, frozen=True):
-    """The weights of sets: the sum over their members and over their pairs."""
-
-    own: Sequence[int]
-    pairs: Sequence[Sequence[int]]
-    """Symmetric, and 0 for a member with itself."""
-
-    def never(self) -> int:
-        """Return a weight so low that no other weights outweigh it."""
-        return -2 * (sum(map(abs, self.own)) + sum(sum(map(abs, row)) for row in self.pairs) + 1)
-
-
-def heaviest(weights: Weights, count: int) -> list[int]:
-    """Return the `count` members that weigh most together, ascending; all, if there are no more.
-
-    Exact as long as there are at most 13,000 sets: for all counts among 16 members. Of several sets that
-    weigh the same it is then the one that comes first in the order of members.
-    """
-    total = len(weights.own)
-    if not 0 < count < total:
-        return [*range(total)][: max(0, count)]
-    good, weight = _bounded(weights, count)
-    return _exact(weights, count, weight) if comb(total, count) <= _SETS_LIMIT else good
-
-
-def _exact(weights: Weights, count: int, known: int) -> list[int]:
-    """Try all sets but those that cannot weigh more than others do. One is known to weigh `known`."""
-    rows = weights.pairs
-    # tops[n][one]: no n others add more to one. Half of that is its part of the pairs that it is in.
-    columns = [
-        [0, *accumulate(sorted((*row[:index], *row[index + 1 :]), reverse=True))]
-        for index, row in enumerate(rows)
-    ]
-    tops = [[column[others] for column in columns] for others in range(count)]
-    best: list[int] = []
-    most = known - 1
-
-    def extend(members: list[int], weight: int, gains: list[int]) -> None:
-        """Try the sets that begin with `members`; `gains` are what those after the last of them would add."""
-        nonlocal best, most
-        start, missing = len(rows) - len(gains), count - len(members)
-        if missing == 1:
-            gain = max(gains)
-            if weight + gain > most:
-                best, most = [*members, start + gains.index(gain)], weight + gain
-            return
-        hopes = sorted(2 * gain + top for gain, top in zip(gains, tops[missing - 1][start:], strict=True))
-        if 2 * weight + sum(hopes[-missing:]) <= 2 * most:
-            return
-        for offset in range(len(gains) - missing + 1):
-            one = start + offset
-            after = [*map(add, gains[offset + 1 :], rows[one][one + 1 :])]
-            extend([*members, one], weight + gains[offset], after)
-
-    extend([], 0, [*weights.own])
-    return best
-
-
-def _bounded(weights: Weights, count: int) -> tuple[list[int], int]:
-    """Return a heavy set and its weight: the best that grows from one of a few members, then improved."""
-    total, never = len(weights.own), weights.never()
-    seeds = [None, *sorted({index * total // _SEEDS for index in range(_SEEDS)})]
-    grown = [_grown_set(weights, seed, count, never) for seed in seeds]
-    return _improved(weights, *max(grown, key=lambda one: one[1]), never)
-
-
-def _grown_set(weights: Weights, seed: int | None, count: int, never: int) -> tuple[list[int], int]:
-    """Return a set that begins with `seed` and takes what adds most, again and again; and its weight."""
-    gains, weight = [*weights.own], 0
-    members: list[int] = []
-    while len(members) < count:
-        one = gains.index(max(gains)) if seed is None or members else seed
-        members.append(one)
-        weight += gains[one]
-        gains = [*map(add, gains, weights.pairs[one])]
-        gains[one] = never
-    return members, weight
-
-
-def _improved(weights: Weights, members: list[int], weight: int, never: int) -> tuple[list[int], int]:
-    """Exchange one member for another while that makes the set heavier, the best exchange each time."""
-    rows = weights.pairs
-    gains = [*map(sum, zip(weights.own, *(rows[one] for one in members), strict=True))]
-    members = sorted(members)
-    for _ in range(_SWAPS_LIMIT):
-        outside = [*gains]
-        for one in members:
-            outside[one] = never
-        most, gone, come = 0, -1, -1
-        for one in members:
-            instead = [*map(sub, outside, rows[one])]
-            best = max(instead)
-            if best - gains[one] > most:
-                most, gone, come = best - gains[one], one, instead.index(best)
-        if not most:
-            break
-        members = sorted((*(one for one in members if one != gone), come))
-        weight += most
-        gains = [gain - less + more for gain, less, more in zip(gains, rows[gone], rows[come], strict=True)]
-    return members, weight
-
-
-# ── connections ───────────────────────────────────────────────────────────────────────────────────
-
-
-class Wired(Protocol):
-    """A device as this module needs it."""
-
-    @property
-    def found(self) -> str:
-        """The name of the found device behind it."""
-
-    @property
-    def numa_nodes(self) -> tuple[int, ...]:
-        """The NUMA nodes of the device."""
-
-    @property
-    def hardware(self) -> str:
-        """Its folder below /sys/devices, or nothing."""
-
-    @property
-    def links(self) -> Mapping[str, int]:
-        """How strong its links to other found devices are, by name."""
-
-
-W = TypeVar("W", bound=Wired)
-
-
-# ── what a pair scores ────────────────────────────────────────────────────────────────────────────
-
-
-class _Spot(NamedTuple):
+class Spot(NamedTuple):
     """Where on the machine a device is. Devices in one slot have equal ones."""
 
     above: tuple[str, ...]
@@ -494,16 +324,13 @@ class _Spot(NamedTuple):
     numa_nodes: frozenset[int]
 
 
-def _spot(device: Wired) -> _Spot:
-    return _Spot(tuple(_PCI.findall(device.hardware)[:-1]), frozenset(device.numa_nodes))
+def spot_of(device: Candidate) -> Spot:
+    """Return where a device is."""
+    return Spot(tuple(_PCI.findall(device.hardware)[:-1]), frozenset(device.numa_nodes))
 
 
-def closeness(one: Wired, other: Wired) -> int:
+def closeness(one: Spot, other: Spot) -> int:
     """Return the score of two devices for their distance on PCIe; links are added to it."""
-    return _closeness(_spot(one), _spot(other))
-
-
-def _closeness(one: _Spot, other: _Spot) -> int:
     above, below = one.above, other.above
     if not above or not below or above[0] != below[0]:
         return ACROSS if one.numa_nodes.isdisjoint(other.numa_nodes) else SAME_NUMA_NODE
@@ -518,15 +345,17 @@ def _closeness(one: _Spot, other: _Spot) -> int:
     return (SAME_BOARD, SAME_SWITCH)[apart] if apart < 2 else SAME_ROOT_PORT
 
 
-def _scores(devices: Sequence[Wired]) -> list[list[int]]:
+def _scores(devices: Sequence[Candidate]) -> list[list[int]]:
     """Return the score of each pair, as rows. Replicas of one found device score 0."""
-    spots: dict[_Spot, int] = {}
-    kinds = [spots.setdefault(_spot(one), len(spots)) for one in devices]
+    spots: dict[Spot, int] = {}
+    kinds = [spots.setdefault(spot_of(one), len(spots)) for one in devices]
     table = [[0] * len(spots) for _ in spots]
-    for (one, row), (other, column) in combinations_with_replacement(spots.items(), 2):
-        table[row][column] = table[column][row] = _closeness(one, other)
+    for (spot, row), (other, column) in combinations_with_replacement(spots.items(), 2):
+        table[row][column] = table[column][row] = closeness(spot, other)
     rows = [[near[kind] for kind in kinds] for near in (table[kind] for kind in kinds)]
-    replicas = _indexes(devices)
+    replicas: dict[str, list[int]] = {}
+    for index, one in enumerate(devices):
+        replicas.setdefault(one.found, []).append(index)
     for (first, second), strength in _links(devices, replicas).items():
         rows[first][second] += LINK * strength
         rows[second][first] += LINK * strength
@@ -536,8 +365,8 @@ def _scores(devices: Sequence[Wired]) -> list[list[int]]:
     return rows
 
 
-def _links(devices: Sequence[Wired], replicas: Mapping[str, Sequence[int]]) -> dict[tuple[int, int], int]:
-    """Return the strength of each link between two devices; what either end says, if they do not agree."""
+def _links(devices: Sequence[Candidate], replicas: Mapping[str, Sequence[int]]) -> dict[tuple[int, int], int]:
+    """Return the strength of each link between two devices: the greater one of what the two ends say."""
     links: dict[tuple[int, int], int] = {}
     for index, one in enumerate(devices):
         for name, strength in one.links.items():
@@ -547,37 +376,25 @@ def _links(devices: Sequence[Wired], replicas: Mapping[str, Sequence[int]]) -> d
     return links
 
 
-def _indexes(devices: Iterable[Wired]) -> dict[str, list[int]]:
-    """Return where the replicas of each found device are."""
-    indexes: dict[str, list[int]] = {}
-    for index, one in enumerate(devices):
-        indexes.setdefault(one.found, []).append(index)
-    return indexes
-
-
-# ── which devices ─────────────────────────────────────────────────────────────────────────────────
-
-
-def best_connected(held: Sequence[W], free: Sequence[W], count: int, in_use: Mapping[str, int]) -> list[W]:
-    """Return the `count` devices of `free` that are connected best with `held` and among themselves.
+def _linked(request: _Request) -> Iterable[Candidate]:
+    """`linked`: the free devices that are connected best with the held ones and among themselves.
 
     In this order: no found device twice, as far as possible; the most points over all pairs; found devices
-    with the fewest replicas in use (`in_use`, by name); the most points over all pairs of what is left free.
-    Exact for all sizes among 16 found devices, and among 128 as long as there are at most 13,000 sets.
-    `count` is at least 1, and at most what is free.
+    with the fewest replicas in use; the most points over all pairs of what is left free.
     """
-    taken, pool = _rounds(held, free, count)
-    held, count = [*held, *taken], count - len(taken)
+    taken, pool = _rounds(request.held, request.free, request.count)
+    held, count = [*request.held, *taken][:_HELD_LIMIT], request.count - len(taken)
     limit = max(_POOL_LIMIT, 2 * count) if count <= _POOL_LIMIT else count
     if len(pool) > limit:
-        pool = _neighbours(held, pool, limit)
+        pool = _nearest(held or pool[:1], pool)[:limit]
     if count < len(pool):
-        weights = _weighed(held[:_HELD_LIMIT], pool, in_use)
-        pool = [pool[index] for index in heaviest(weights, count)]
+        pool = [pool[index] for index in heaviest(_weighed(held, pool, request.in_use), count)]
     return [*taken, *pool]
 
 
-def _rounds(held: Sequence[W], free: Sequence[W], count: int) -> tuple[list[W], list[W]]:
+def _rounds(
+    held: Sequence[Candidate], free: Sequence[Candidate], count: int
+) -> tuple[list[Candidate], list[Candidate]]:
     """Return the devices taken in any case, then one replica of each found device to choose from.
 
     Replicas are dealt out in rounds, one of each found device, or else some would be taken twice too early.
@@ -592,51 +409,18 @@ def _rounds(held: Sequence[W], free: Sequence[W], count: int) -> tuple[list[W], 
     return [one for at, one in numbered if at < last], [one for at, one in numbered if at == last]
 
 
-def _neighbours(held: Sequence[W], free: Sequence[W], limit: int) -> list[W]:
-    """Return so many devices from where most of them are near to each other, and first from where `held` is.
+def _nearest(held: Sequence[Candidate], free: Sequence[Candidate]) -> list[Candidate]:
+    """Return devices by how near they are to the held ones: by links, then on PCIe."""
+    places = [(one, spot_of(one)) for one in held]
 
-    Most: by links, then NUMA nodes, then the folders below which they are, each within the one before.
-    """
-    islands = _islands([*held, *free])
+    def points(device: Candidate) -> int:
+        spot = spot_of(device)
+        return sum(LINK * device.links.get(one.found, 0) + closeness(spot, place) for one, place in places)
 
-    def places(devices: Sequence[Wired]) -> list[list[Hashable]]:
-        folders = [one.hardware.split("/", 5) for one in devices]
-        return [
-            [islands.get(one.found) for one in devices],
-            [one.numa_nodes for one in devices],
-            [folder[3] if len(folder) > 3 else None for folder in folders],
-            [folder[4] if len(folder) > 4 else None for folder in folders],
-            [one.hardware.rsplit("/", 2)[0] for one in devices],
-        ]
-
-    ranks: list[list[int]] = []
-    for mine, column in zip(places(held), places(free), strict=True):
-        mine_of, size_of = Counter(mine), Counter(column)
-        best_first = sorted(size_of, key=lambda place: (-mine_of[place], place is None, -size_of[place]))
-        rank_of = {place: rank for rank, place in enumerate(best_first)}
-        ranks.append([rank_of[place] for place in column])
-    order = sorted(zip(*ranks, range(len(free)), strict=True))
-    return [free[rank[-1]] for rank in order[:limit]]
+    return sorted(free, key=points, reverse=True)
 
 
-def _islands(devices: Sequence[Wired]) -> dict[str, str]:
-    """Return of each linked found device the first from which links lead to it, in any number of steps."""
-    links = {one.found: one.links.keys() for one in devices}
-    apart = {*links}
-    islands: dict[str, str] = {}
-    for first, others in links.items():
-        if others and first in apart:
-            island = [first]
-            apart.discard(first)
-            for name in island:
-                new = apart & links[name]
-                apart -= new
-                island += new
-            islands.update(dict.fromkeys(island, first))
-    return islands
-
-
-def _weighed(held: Sequence[Wired], free: Sequence[Wired], in_use: Mapping[str, int]) -> Weights:
+def _weighed(held: Sequence[Candidate], free: Sequence[Candidate], in_use: Mapping[str, int]) -> Weights:
     """Return the weights: three parts, so far apart that they are compared one after the other."""
     rows = _scores([*free, *held])
     count = len(free)
@@ -651,3 +435,101 @@ def _weighed(held: Sequence[Wired], free: Sequence[Wired], in_use: Mapping[str, 
         for row, load, degree in zip(rows, loads, degrees, strict=False)
     ]
     return Weights(own, [[(score_unit + 1) * score for score in row] for row in inner])
+
+
+# ── the heaviest set ──────────────────────────────────────────────────────────────────────────────
+
+
+class Weights(Struct, frozen=True):
+    """The weights of sets: the sum over their members and over their pairs."""
+
+    own: Sequence[int]
+    pairs: Sequence[Sequence[int]]
+    """Symmetric, and 0 for a member with itself."""
+
+
+def heaviest(weights: Weights, count: int) -> list[int]:
+    """Return the `count` members that weigh most together, ascending; all, if there are no more.
+
+    Exact as long as there are at most 13,000 sets: for all counts among 16 members. Of several sets that
+    weigh the same it is then the one that comes first in the order of members.
+    """
+    total = len(weights.own)
+    if not 0 < count < total:
+        return [*range(total)][: max(0, count)]
+    return _exact(weights, count) if comb(total, count) <= _SETS_LIMIT else _searched(weights, count)
+
+
+def _exact(weights: Weights, count: int) -> list[int]:
+    """Try all sets."""
+    rows = weights.pairs
+    best: tuple[int, list[int]] | None = None
+
+    def extend(members: list[int], weight: int, gains: list[int]) -> None:
+        """Try the sets that begin with `members`; `gains` are what those after the last of them would add."""
+        nonlocal best
+        start, missing = len(rows) - len(gains), count - len(members)
+        if missing == 1:
+            gain = max(gains)
+            if best is None or weight + gain > best[0]:
+                best = weight + gain, [*members, start + gains.index(gain)]
+            return
+        for offset in range(len(gains) - missing + 1):
+            one = start + offset
+            after = [*map(add, gains[offset + 1 :], rows[one][one + 1 :])]
+            extend([*members, one], weight + gains[offset], after)
+
+    extend([], 0, [*weights.own])
+    return [] if best is None else best[1]
+
+
+def _searched(weights: Weights, count: int) -> list[int]:
+    """Return a heavy set: the best that grows from one of a few members, then improved."""
+    total = len(weights.own)
+    seeds = [max(range(total), key=weights.own.__getitem__), *(n * total // _SEEDS for n in range(_SEEDS))]
+    grown = [_grown_set(weights, seed, count) for seed in seeds]
+    return _improved(weights, max(grown, key=lambda one: one[0])[1])
+
+
+def _gains(weights: Weights, members: Iterable[int]) -> list[int]:
+    """Return what each would add to a set of members."""
+    return [*map(sum, zip(weights.own, *(weights.pairs[one] for one in members), strict=True))]
+
+
+def _grown_set(weights: Weights, seed: int, count: int) -> tuple[int, list[int]]:
+    """Return a set that begins with `seed` and takes what adds most, again and again; its weight first."""
+    gains, weight, members = [*weights.own], 0, [seed]
+    left = {*range(len(gains))} - {seed}
+    while True:
+        weight += gains[members[-1]]
+        if len(members) == count:
+            return weight, members
+        gains = [*map(add, gains, weights.pairs[members[-1]])]
+        members.append(max(left, key=lambda one: (gains[one], -one)))
+        left.remove(members[-1])
+
+
+def _improved(weights: Weights, members: Sequence[int]) -> list[int]:
+    """Exchange one member for another while that makes the set heavier, the best exchange each time."""
+    chosen = {*members}
+    for _ in range(_SWAPS_LIMIT):
+        gains = _gains(weights, chosen)
+        outside = [one for one in range(len(gains)) if one not in chosen]
+        most, gone, come = max(
+            (gains[come] - weights.pairs[gone][come] - gains[gone], -gone, -come)
+            for gone in chosen
+            for come in outside
+        )
+        if most <= 0:
+            break
+        chosen = (chosen - {-gone}) | {-come}
+    return sorted(chosen)
+
+
+_POLICIES: Final[Mapping[str, Callable[[_Request], Iterable[Candidate]]]] = {
+    "packed": _packed,
+    "spread": _spread,
+    "leastShared": _least_shared,
+    "aligned": _aligned,
+    "linked": _linked,
+}
