@@ -263,17 +263,11 @@ def test_every_example_and_every_kind_of_discovery_is_tried() -> None:
     assert {*(KINDS[one] for one in tried), "static"} == set(Discover.alternatives)
 
 
-SMOKE: Final = ("sriov-dpdk-vf",)
-"""The case of `make test`: NUMA nodes and variables. `make test-all` has all."""
-
-
 def marks(case: Case) -> Sequence[pytest.MarkDecorator]:
-    return [
-        *([] if str(case) in SMOKE else [pytest.mark.nightly]),
-        *([needs_standin] if "nvidia" in case.resource_name else []),
-    ]
+    return [needs_standin] if "nvidia" in case.resource_name else []
 
 
+@pytest.mark.nightly  # each takes 8 s; by day the devices without hardware, above, are judged
 @needs_mknod
 @pytest.mark.parametrize("case", [pytest.param(one, marks=marks(one)) for one in CASES], ids=str)
 async def test_an_example_fails_no_check(

@@ -168,6 +168,7 @@ class Reports:
             self.texts.append(str(report.longrepr))
 
 
+@pytest.mark.nightly  # takes 15 s
 def test_each_check_is_a_test_that_passes_fails_or_is_skipped_with_its_reason(tmp_path: Path) -> None:
     suite = tmp_path / "test_suite.py"
     suite.write_text(SUITE.format(root=str(ROOT)))

@@ -106,6 +106,7 @@ async def admissions(one: Node, seconds: float) -> AsyncIterator[None]:
         admitting.cancel()
 
 
+@pytest.mark.nightly  # the fifty edits below have these
 async def test_edits_of_expose_interrupt_nothing(short_dir: Path) -> None:
     edits: dict[str, float] = {}
     async with node(short_dir, env(0)) as one:

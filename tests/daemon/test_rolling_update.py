@@ -167,6 +167,7 @@ def test_claims_are_served_before_while_and_after_two_daemons_run(update: Update
     assert update.left() == []
 
 
+@pytest.mark.nightly  # takes 7 s
 def test_each_daemon_releases_what_the_other_one_prepared_and_once(update: Update) -> None:
     """The update is undone: its daemon dies, and the old one is asked again."""
     with update.daemon(OLD) as old:
@@ -220,6 +221,7 @@ def test_of_two_daemons_with_different_files_only_the_one_that_registered_last_p
     assert update.left() == []
 
 
+@pytest.mark.nightly  # takes 6 s
 def test_a_claim_of_a_device_that_only_one_of_two_files_has_is_released_by_whoever_is_asked(
     update: Update,
 ) -> None:

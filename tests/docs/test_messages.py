@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 import re
+from collections.abc import Iterable, Iterator
+from types import CodeType
 from typing import Final
 
 from devplug.holds.client import Trouble
@@ -16,31 +17,20 @@ HOLE: Final = "\0"
 @functools.cache
 def source_texts() -> str:
     """Return every text of the package, docstrings left out, one after the other."""
-    texts = [
-        text
-        for path in sorted((ROOT / "src" / "devplug").rglob("*.py"))
-        for text in _texts(ast.parse(path.read_text(encoding="utf-8")))
-    ]
-    return f"{HOLE}\n".join(texts)
+    paths = sorted((ROOT / "src" / "devplug").rglob("*.py"))
+    codes = [compile(path.read_bytes(), path, "exec", optimize=2) for path in paths]
+    return f"{HOLE}\n".join(text for code in codes for text in _texts(code.co_consts))
 
 
-def _texts(tree: ast.AST) -> list[str]:
-    found: list[str] = []
-    waiting = [tree]
-    while waiting:
-        node = waiting.pop()
-        match node:
-            case ast.Expr(value=ast.Constant()):
-                continue
-            case ast.JoinedStr(values=parts):
-                found.append(
-                    "".join(str(one.value) if isinstance(one, ast.Constant) else HOLE for one in parts)
-                )
-                continue
-            case ast.Constant(value=str(text)):
-                found.append(text)
-        waiting.extend(ast.iter_child_nodes(node))
-    return found
+def _texts(constants: Iterable[object]) -> Iterator[str]:
+    """Yield the texts among the constants of a code object: of an f-string, each part between its values."""
+    for one in constants:
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, CodeType):
+            yield from _texts(one.co_consts)
+        elif isinstance(one, tuple | frozenset):
+            yield from _texts(one)
 
 
 PAGE = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")

@@ -69,6 +69,7 @@ def test_a_large_or_unsupported_pattern_is_refused(pattern: str) -> None:
         list(found_all("a", pattern))
 
 
+@pytest.mark.nightly  # takes 5 s
 def test_a_search_ends_at_its_limit_of_steps() -> None:
     with pytest.raises(ValueError, match="actual cost limit exceeded"):
         list(found_all("a" * 5_000, ".*b|a"))

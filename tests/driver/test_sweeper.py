@@ -74,6 +74,7 @@ async def test_a_release_that_fails_is_tried_again(node: Node) -> None:
         assert node.resource.released == ["a"]
 
 
+@pytest.mark.nightly  # takes 8 s
 async def test_what_is_reserved_stays_and_costs_few_questions(node: Node) -> None:
     async with reset(node) as (kubelet, _):
         await passes(2 * LOOK_SECONDS)

@@ -263,7 +263,7 @@ class MendedNode(Node):
 
 
 @pytest.mark.timeout(600)  # to have the time to find the shortest sequence, where one fails
-@pytest.mark.parametrize("machine", [Node, MendedNode])
+@pytest.mark.parametrize("machine", [Node, pytest.param(MendedNode, marks=pytest.mark.nightly)])
 def test_the_books_are_right_after_any_sequence_of_events(machine: type[Node]) -> None:
     run_state_machine_as_test(
         machine,

@@ -266,6 +266,7 @@ def tile_facts(sentence: str) -> tuple[str, tuple[str, str]]:
     return found["name"], (found["health"], held)
 
 
+@pytest.mark.nightly  # takes 10 s
 @needs_chromium
 def test_page_terminal_and_tables_show_the_same_truth_of_each_thing_that_happens(short_dir: Path) -> None:
     with Hour(short_dir, SEED) as hour:

@@ -159,7 +159,15 @@ def edits(here: DraNode) -> dict[str, Described]:
 
 @pytest.mark.parametrize("is_restarted", [False, True], ids=["edit", "restart"])
 @pytest.mark.parametrize(
-    "edit", ["same", "renamed", "another id", "path", "device plugin", "renamed device plugin"]
+    "edit",
+    [
+        "another id",
+        "renamed device plugin",
+        *(
+            pytest.param(one, marks=pytest.mark.nightly)
+            for one in ("same", "renamed", "path", "device plugin")
+        ),
+    ],
 )
 async def test_stick_that_is_away_when_its_claim_ends_is_cleaned_when_it_is_back(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch, edit: str, *, is_restarted: bool

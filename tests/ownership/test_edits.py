@@ -143,7 +143,9 @@ async def test_bad_edit_changes_nothing(short_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("is_restarted", [False, True], ids=["edit", "restart"])
-@pytest.mark.parametrize("stick", [FIRST, NO_SERIAL], ids=["serial", "no serial"])
+@pytest.mark.parametrize(
+    "stick", [FIRST, pytest.param(NO_SERIAL, marks=pytest.mark.nightly)], ids=["serial", "no serial"]
+)
 @pytest.mark.parametrize("is_found", [False, True], ids=["by none", "by another"])
 async def test_held_stick_stays_healthy_when_its_resource_no_longer_selects_it(
     short_dir: Path, is_found: bool, stick: Stick, is_restarted: bool

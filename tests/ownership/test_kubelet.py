@@ -154,7 +154,9 @@ async def test_lost_checkpoint_cleans_nothing_in_use(short_dir: Path) -> None:
         assert here.cleaned() == []
 
 
-@pytest.mark.parametrize("is_listed", [False, True], ids=["given", "listed"])
+@pytest.mark.parametrize(
+    "is_listed", [pytest.param(False, marks=pytest.mark.nightly), True], ids=["given", "listed"]
+)
 async def test_api_server_outage_is_no_release(short_dir: Path, is_listed: bool) -> None:
     """Rule 7: a kubelet without the API server lists nothing, but its checkpoint names the pod."""
     async with node(short_dir) as here:

@@ -36,7 +36,7 @@ def shared(replicas: int, name: str = ANY, **more: Any) -> Described:
 
 
 @changes
-@pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 1), (3, 2)])
+@pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 1), pytest.param(3, 2, marks=pytest.mark.nightly)])
 async def test_held_replicas_stay_healthy_and_count_once(
     short_dir: Path, change: Change, before: int, after: int
 ) -> None:
@@ -57,7 +57,7 @@ async def test_held_replicas_stay_healthy_and_count_once(
 
 
 @changes
-@pytest.mark.parametrize("last", [0, 1])
+@pytest.mark.parametrize("last", [pytest.param(0, marks=pytest.mark.nightly), 1])
 async def test_shared_stick_is_cleaned_after_its_last_use_under_other_replicas(
     short_dir: Path, change: Change, last: int
 ) -> None:

@@ -66,6 +66,7 @@ async def test_two_hundred_kubelet_restarts_end_registered_and_leave_nothing(
         await settled(before)
 
 
+@pytest.mark.nightly  # takes 6 s
 async def test_kubelets_that_find_a_plugin_a_hundred_times_leave_nothing(short_dir: Path, part: int) -> None:
     """By a restart of the kubelet, and by a new socket after a lost one."""
     settings = KubeletSettings(reconcile_period_seconds=0.01)
@@ -106,6 +107,7 @@ async def test_two_hundred_lost_streams_end_registered_and_leave_nothing(short_d
         await settled(before)
 
 
+@pytest.mark.nightly  # takes 6 s
 async def test_fifty_starts_without_a_kubelet_end_registered_and_leave_nothing(
     short_dir: Path, part: int
 ) -> None:

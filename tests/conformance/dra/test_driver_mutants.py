@@ -25,7 +25,7 @@ def test_every_check_of_a_driver_has_a_mutant_that_fails_it() -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("api_version", ["v1", "v1beta1"])
+@pytest.mark.parametrize("api_version", ["v1", pytest.param("v1beta1", marks=pytest.mark.nightly)])
 async def test_a_right_driver_of_any_version_of_the_api_passes_every_check(api_version: str) -> None:
     verdicts = await trial("right", all_driver_checks(), api_version)
     assert {one.outcome for one in verdicts} == {Outcome.PASSED}, told(verdicts)

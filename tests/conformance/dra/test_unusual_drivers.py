@@ -11,18 +11,12 @@ from tests.conformance.dra.right_driver import RightDriver
 from tests.conformance.dra.trials import trial_of
 from tests.conformance.trials import told
 
-BY_DAY = {"HasAPoolForEachDevice"}
 UNUSUAL = [one for one in RightDriver.__subclasses__() if one.__module__ == unusual_drivers.__name__]
 
 
+@pytest.mark.nightly  # each takes 13 s
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param(one, id=one.__name__, marks=() if one.__name__ in BY_DAY else pytest.mark.nightly)
-        for one in UNUSUAL
-    ],
-)
+@pytest.mark.parametrize("kind", UNUSUAL, ids=lambda kind: kind.__name__)
 async def test_an_unusual_driver_fails_no_check(kind: type[RightDriver]) -> None:
     times = {"settle_seconds": 1.0, "health_seconds": 1.0}
     verdicts = await trial_of(kind, all_driver_checks(), times=times)

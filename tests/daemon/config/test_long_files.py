@@ -99,6 +99,7 @@ def test_what_covers_and_excludes_is_the_same_as_before() -> None:
     assert config.resources[0].discover.path[0].exclude == ("/dev/mem",)
 
 
+@pytest.mark.nightly  # takes 7 s
 def test_more_globs_and_paths_than_can_be_compared_are_refused_in_words() -> None:
     (message,) = problems(globs_and_paths(1_100, 1_000))
     assert message == "there are too many globs and paths to compare them all; at most 1,000,000 pairs"

@@ -332,6 +332,7 @@ def test_with_cdi_the_mode_is_ours() -> None:
     assert on_host(text, [found("x")], owners={"/dev/x": NodeOwner(0o20600, 0, 0)}) == []
 
 
+@pytest.mark.nightly  # takes 7 s
 def test_a_list_that_the_kubelet_does_not_take_is_told_with_what_fits() -> None:
     text = '- {name: a.b/c, discover: {path: "/dev/x*"}, share: {replicas: 11000}}'
     devices = [found(f"x{number}{'x' * 50}", number) for number in range(6)]

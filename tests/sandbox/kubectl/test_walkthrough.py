@@ -13,7 +13,14 @@ DOCS = Path(__file__).parents[3] / "docs"
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
-@pytest.mark.parametrize("page", ["sandbox.md", "tutorial-dra.md", "device-plugin-to-dra.md"])
+@pytest.mark.parametrize(
+    "page",
+    [
+        "tutorial-dra.md",
+        pytest.param("sandbox.md", marks=pytest.mark.nightly),
+        pytest.param("device-plugin-to-dra.md", marks=pytest.mark.nightly),
+    ],
+)
 def test_every_command_of_a_walkthrough_does_what_the_page_says(page: str, tmp_path: Path) -> None:
     if "dra" in page:
         pytest.importorskip("cel_expr_python", reason="there is no wheel for this machine")
