@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from devplug.driver.claims import ClaimUse, DeviceUse
-from devplug.driver.status import ClaimCounters, PublisherStatus, device_claims, driver_status
+from devplug.driver.status import device_claims
 from devplug.k8s.errors import ClusterError
 from devplug.logs import AUDIT
 from devplug.wire.dra import PREPARE, UNPREPARE, ClaimName
@@ -141,12 +141,3 @@ def test_a_device_that_claims_share_names_the_oldest_first_and_who_only_looks() 
         ("admin", True),
     ]
     assert [(one.name, one.request) for one in found["b"]] == [("old", "s")]
-
-
-def test_a_driver_tells_what_is_published_and_what_keeps_it_from_being_ready() -> None:
-    published = PublisherStatus(generation=3, slices=2, devices=130, stale_since=7.0, version="v1")
-    status = driver_status(
-        "d.example.com", published, ClaimCounters(), is_registered=True, fault="away", claims=4
-    )
-    assert (status.slices, status.devices, status.generation, status.stale_since) == (2, 130, 3, 7.0)
-    assert (status.resource_api, status.kubelet_api, status.fault, status.claims) == ("v1", "", "away", 4)

@@ -152,7 +152,7 @@ def is_free(
 
 
 def still_holds(found: Object | None, uid: str, driver: str, node_name: str, device_name: str) -> bool:
-    """Whether a device is allocated to the claim of this UID, by its object now; None if there is none."""
+    """Whether a device is allocated to the claim of this UID; `found` is its object now, if there is one."""
     return text(found, "metadata", "uid") == uid and any(
         (text(result, "pool"), text(result, "device")) == (node_name, device_name)
         for result in _results(found, driver)
@@ -216,9 +216,8 @@ class DeviceUse(Struct, frozen=True):
 
     def is_same(self, other: DeviceUse) -> bool:
         """Whether the other is this one, prepared or not."""
-        return replace(self, cdi_names=(), first_index=0, use=None) == replace(
-            other, cdi_names=(), first_index=0, use=None
-        )
+        prepared = {"cdi_names": (), "first_index": 0, "use": None}
+        return replace(self, **prepared) == replace(other, **prepared)
 
     def is_of(self, other: DeviceUse) -> bool:
         """Whether both are of one device."""
@@ -276,7 +275,7 @@ class ClaimUse(Struct, frozen=True):
 def in_the_way(use: ClaimUse, claims: Mapping[str, ClaimUse], ending: Container[str]) -> ClaimUse | None:
     """Return another claim that has a device which this use needs alone, or that is being released.
 
-    `ending` has the UIDs of claims that are.
+    `ending` has the UIDs of the claims that are being released.
     """
     for other in claims.values():
         if other.uid != use.uid and any(
@@ -290,13 +289,9 @@ def in_the_way(use: ClaimUse, claims: Mapping[str, ClaimUse], ending: Container[
 
 def to_clean(use: ClaimUse, released: Iterable[ClaimUse]) -> ClaimUse | None:
     """Return a claim that has released a device of this use, which has to be cleaned up first."""
+    wanted = [device for device in use.devices if not device.has_admin_access]
     for other in released:
-        if any(
-            device.is_of_hardware(wanted)
-            for device in other.devices
-            for wanted in use.devices
-            if not wanted.has_admin_access
-        ):
+        if any(device.is_of_hardware(one) for device in other.devices for one in wanted):
             return other
     return None
 
@@ -351,22 +346,30 @@ def facts_of(use: ClaimUse) -> dict[str, object]:
 
 
 def last_used(use: ClaimUse, claims: Mapping[str, ClaimUse], ending: Container[str]) -> Sequence[DeviceUse]:
-    """Return the devices of a use that nobody uses after it; who only looks at one does not use it.
+    """Return the devices of a use that no claim uses after it. Admin access does not count (D79).
 
     `ending` has the UIDs of claims that are being released.
     """
-    used = [
-        device
+    used = {
+        (device.resource_name, device.device_id)
         for other in claims.values()
         if other.uid not in ending
         for device in other.devices
         if not device.has_admin_access
-    ]
+    }
     return [
         device
         for device in use.devices
-        if not device.has_admin_access and not any(device.is_of(one) for one in used)
+        if not (device.has_admin_access or (device.resource_name, device.device_id) in used)
     ]
+
+
+def used_devices(uses: Iterable[ClaimUse], resource_name: str) -> Iterator[DeviceUse]:
+    """Yield the devices of a resource that claims use. Admin access does not count (D79)."""
+    for use in uses:
+        for device in use.devices:
+            if device.resource_name == resource_name and not device.has_admin_access:
+                yield device
 
 
 def is_use_of(use: ClaimUse, allocated: Sequence[AllocatedDevice]) -> bool:

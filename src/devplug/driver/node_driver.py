@@ -17,6 +17,7 @@ import re
 import secrets
 import time
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -24,13 +25,13 @@ from msgspec.structs import replace
 
 from devplug.cdi.files import CDI_FOLDER
 from devplug.dra.taints import NO_EXECUTE, NO_SCHEDULE
-from devplug.driver.claims import ClaimUse, DeviceUse
+from devplug.driver.claims import ClaimUse, DeviceUse, used_devices
 from devplug.driver.device_entries import device_name
 from devplug.driver.offer import Offer, ResourceLists, offered_devices, shares_in_use
 from devplug.driver.prepared_claims import STATE_NAME, PreparedClaims
 from devplug.driver.publisher import PUBLISHER_RIGHTS, Publisher, Turns, served_version
 from devplug.driver.service import ClaimService
-from devplug.driver.status import ClaimCounters, HealthService, device_claims, driver_status
+from devplug.driver.status import ClaimCounters, HealthService, device_claims
 from devplug.driver.upkeep import Refresher, Sweeper
 from devplug.errors import KubeletError, PluginError
 from devplug.k8s.account import ACCOUNT_FOLDER, mounted_account
@@ -44,6 +45,7 @@ from devplug.linux.notifier import Notifier, within
 from devplug.linux.trust import check_trusted
 from devplug.linux.unix_sockets import SOCKET_PATH_LIMIT_BYTES
 from devplug.logs import AUDIT
+from devplug.status import DriverStatus
 from devplug.wire.dra import PREPARE
 from devplug.wire.pluginregistration import GET_INFO, NOTIFY_REGISTRATION_STATUS
 from devplug.wire.sockets import UNIX_SOCKETS, Listener, unary
@@ -60,7 +62,7 @@ if TYPE_CHECKING:
     from devplug.k8s.account import Account
     from devplug.k8s.client import ApiServer, Kind
     from devplug.k8s.objects import Object
-    from devplug.status import DeviceClaim, DriverStatus
+    from devplug.status import DeviceClaim
     from devplug.wire.values import PodResources
 
 logger = logging.getLogger(__name__)
@@ -139,11 +141,10 @@ class ClusterClaims:
 class NodeDriver:
     """The driver of one name on this node; lives from `run` to its cancellation.
 
-    `on_change` is called whenever `fault` or `published` may have changed. Raises `PluginError` for a name
-    that makes the sockets' paths too long. `account_of` returns the account of the API server, by default the
-    mounted one. `owner` is recorded with each claim. `pods` returns what the kubelet's
-    PodResources listed last, nothing where that is not known. `why_withheld` returns why a device, by its
-    name in slices, is not offered; empty where that is not known.
+    Raises `PluginError` for a name that makes the sockets' paths too long. `account_of` returns the account
+    of the API server, by default the mounted one. `owner` is recorded with each claim. `pods` returns what
+    the kubelet's PodResources listed last, nothing where that is not known. `why_withheld` returns why a
+    device, by its name in slices, is not offered; empty where that is not known.
     """
 
     def __init__(
@@ -230,12 +231,17 @@ class NodeDriver:
 
     def status(self) -> DriverStatus:
         """Return the status of the driver at this moment."""
-        return driver_status(
-            self.name,
-            self._publisher.status,
-            self.counters,
+        published = self._publisher.status
+        return DriverStatus(
+            name=self.name,
             is_registered=self.is_registered,
             fault=self.fault,
+            kubelet_api=self.counters.kubelet_api,
+            resource_api=published.version,
+            slices=published.slices,
+            devices=published.devices,
+            generation=published.generation,
+            stale_since=published.stale_since,
             claims=len(self.store.claims),
         )
 
@@ -301,10 +307,7 @@ class NodeDriver:
             await self.changed.next.wait()
 
     def _used_names(self, resource_name: str) -> frozenset[str]:
-        devices = (device for claim in self.store.claims.values() for device in claim.devices)
-        return frozenset(
-            one.name for one in devices if one.resource_name == resource_name and not one.has_admin_access
-        )
+        return frozenset(one.name for one in used_devices(self.store.claims.values(), resource_name))
 
     # ── life ──
 
@@ -394,13 +397,6 @@ class KubeletSockets:
         """Whether a kubelet has accepted the registration at the socket that there is now."""
         self._was_connected = False
         """Whether it has listened since."""
-        self._node_name = node_name
-        self._resources = resources
-        self._reader = reader
-        self._decode = decode
-        self._pod_uid = pod_uid
-        self._owner = owner
-        self._why_withheld = why_withheld
         folder = kubelet_root / "plugins" / name
         registry = kubelet_root / REGISTRY_NAME
         self._socket = _fitting(folder, "dra{}.sock", pod_uid)
@@ -412,6 +408,21 @@ class KubeletSockets:
         self.store.pods = pods
         self.store.recall()  # a device that was pulled out meanwhile stays listed while a claim uses it
         self.counters = ClaimCounters()
+        self._service_in = partial(
+            ClaimService,
+            name,
+            node_name,
+            self.store,
+            resources,
+            self.offer,
+            reader,
+            decode,
+            counters=self.counters,
+            owner=owner,
+            why_withheld=why_withheld,
+        )
+        self._refresher = Refresher(self.store, resources, self.offer)
+        self._sweeper = Sweeper(name, node_name, self.store, reader, self._kubelet)
         self._health = HealthService(node_name, self.store, self.offer, self._note_stream)
         self._registration = Listener(
             self._registration_socket,
@@ -473,26 +484,10 @@ class KubeletSockets:
     async def run(self) -> None:
         """Serve until cancelled; then finish work on claims, within bounds, and remove the sockets."""
         async with shared_watcher() as watcher, asyncio.TaskGroup() as tasks:
-            service = ClaimService(
-                self.name,
-                self._node_name,
-                self.store,
-                self._resources,
-                self.offer,
-                self._reader,
-                self._decode,
-                tasks,
-                self.counters,
-                self._owner,
-                self._why_withheld,
-            )
-            refresher = Refresher(self.store, self._resources, self.offer)
-            tasks.create_task(refresher.run(), name="devplug claims' files")
+            service = self._service_in(tasks=tasks)
+            tasks.create_task(self._refresher.run(), name="devplug claims' files")
             tasks.create_task(service.clean_up_released(), name="devplug clean-up of ended claims")
-            sweeper = Sweeper(
-                self.name, self._node_name, self.store, service.end, self._reader, self._kubelet
-            )
-            tasks.create_task(sweeper.run(), name="devplug forgotten claims")
+            tasks.create_task(self._sweeper.run(service.end), name="devplug forgotten claims")
             listener = Listener(self._socket, (*service.bindings(), self._health.binding()))
             wake = asyncio.Event()
             try:

@@ -17,11 +17,10 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import logging
 import os
 from collections.abc import Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -31,7 +30,7 @@ from msgspec.structs import replace
 
 from devplug.cdi.files import content_of, explained, is_remains, opened, try_lock, write_locked
 from devplug.driver.claim_spec import file_name, file_text, read_file, read_spec, uid_of_file
-from devplug.driver.claims import ClaimUse
+from devplug.driver.claims import ClaimUse, used_devices
 from devplug.errors import KubeletError
 from devplug.holds.claim_holders import claim_holds
 from devplug.linux.durable_file import NoStateError, read_state, remove_remains, write_whole
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
 
     from devplug.cdi.spec import CdiSpec
     from devplug.devices import Device
-    from devplug.driver.claims import ClaimUse
     from devplug.holds.hardware import Use
     from devplug.wire.values import PodResources
 
@@ -123,23 +121,17 @@ class PreparedClaims:
         return not _has_file(self._driver, use) or self._cdi_path(use.uid).exists()
 
     def held_ids(self, resource_name: str) -> frozenset[str]:
-        """Return the IDs of a resource's devices that a claim uses: one with admin access only looks."""
-        return frozenset(
-            device.device_id
-            for use in self.claims.values()
-            for device in use.devices
-            if device.resource_name == resource_name and not device.has_admin_access
-        )
+        """Return the IDs of a resource's devices that claims use."""
+        return frozenset(one.device_id for one in used_devices(self.claims.values(), resource_name))
 
     def prepared_ids(self, resource_name: str) -> frozenset[str]:
         """Return those of `held_ids` that a container may have: their claims are prepared."""
-        return frozenset(
-            device.device_id
-            for use in self.claims.values()
-            if use.boot_id == self._boot_id
-            for device in use.devices
-            if device.resource_name == resource_name and not device.has_admin_access
-        )
+        prepared = (use for use in self.claims.values() if use.boot_id == self._boot_id)
+        return frozenset(one.device_id for one in used_devices(prepared, resource_name))
+
+    def ids_to_clean(self, resource_name: str) -> frozenset[str]:
+        """Return the IDs of a resource's devices that no claim uses, and that are to be cleaned up."""
+        return frozenset(one.device_id for one in used_devices(self.released.values(), resource_name))
 
     def recorded(self) -> Iterator[ClaimUse]:
         """Yield the claims in use, and the released claims with devices to clean up."""
@@ -148,23 +140,8 @@ class PreparedClaims:
 
     def use_of(self, resource_name: str, device_id: str) -> Use | None:
         """Return what containers have of a device, or had until it is to be cleaned up, as far as known."""
-        found = (
-            device.use
-            for claim in self.recorded()
-            for device in claim.devices
-            if (device.resource_name, device.device_id) == (resource_name, device_id)
-            and not device.has_admin_access
-        )
-        return next(found, None)
-
-    def ids_to_clean(self, resource_name: str) -> frozenset[str]:
-        """Return the IDs of a resource's devices that no claim uses, and that are to be cleaned up."""
-        return frozenset(
-            device.device_id
-            for claim in self.released.values()
-            for device in claim.devices
-            if device.resource_name == resource_name
-        )
+        devices = used_devices(self.recorded(), resource_name)
+        return next((one.use for one in devices if one.device_id == device_id), None)
 
     def recall(self) -> None:
         """Know the claims from the start, as far as both tell: the first lock makes them agree."""
@@ -235,7 +212,7 @@ class PreparedClaims:
         """Wait for the lock; nothing tells when it is free."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + LOCK_PATIENCE_SECONDS
-        while not _try(self._fd):
+        while not try_lock(self._fd):
             if loop.time() > deadline:
                 raise KubeletError("another instance of the driver is still at work on a claim; tried again")
             await asyncio.sleep(LOCK_AGAIN_SECONDS)
@@ -311,17 +288,13 @@ class PreparedClaims:
         return known
 
     def _write(self, name: str, content: bytes) -> None:
-        # First what counts.
-        self._write_copy(name, content)
+        self._write_copy(name, content)  # first, as the copy counts
         with explained(self.cdi_folder, "write"):
             _write(self.cdi_folder, name, content)
 
     def _write_copy(self, name: str, content: bytes) -> None:
-        try:
+        with _failing_on(self._folder / COPIES_NAME):
             _write(self._folder / COPIES_NAME, name, content)
-        except OSError as error:
-            why = error.strerror or str(error)
-            raise KubeletError(f"cannot write {self._folder / COPIES_NAME}: {why}") from error
 
     def spec_of(self, uid: str) -> CdiSpec | None:
         """Return the spec of a claim as we wrote it; None if it has none."""
@@ -350,30 +323,28 @@ class PreparedClaims:
 
     async def end(self, uid: str) -> None:
         """Note that a use is over."""
-        self.seen.pop(uid, None)
-        self._equal.pop(uid, None)
-        self.asked_for.discard(uid)
         was_released = self.released.pop(uid, None) is not None
-        if self.claims.pop(uid, None) is not None or was_released:
+        if self._forget(uid) or was_released:
             self.revision += 1
             await self._note(Entry(ended=uid), is_durable=False)
 
+    def _forget(self, uid: str) -> bool:
+        """Forget a claim in use; return whether it was one."""
+        self.seen.pop(uid, None)
+        self._equal.pop(uid, None)
+        self.asked_for.discard(uid)
+        return self.claims.pop(uid, None) is not None
+
     async def _note(self, entry: Entry, *, is_durable: bool) -> None:
-        try:
+        with _failing_on(self._folder / STATE_NAME):
             await self._log.note(entry, {**self.released, **self.claims}, is_durable=is_durable)
-        except OSError as error:
-            why = error.strerror or str(error)
-            raise KubeletError(f"cannot write {self._folder / STATE_NAME}: {why}") from error
 
     async def leave(self, use: ClaimUse) -> None:
         """Note that a use is over, and that its devices are to be cleaned up."""
         left = replace(use, boot_id="", is_released=True)
         if self.released.get(use.uid) == left:
             return
-        self.seen.pop(use.uid, None)
-        self._equal.pop(use.uid, None)
-        self.asked_for.discard(use.uid)
-        self.claims.pop(use.uid, None)
+        self._forget(use.uid)
         self.released[use.uid] = left
         self.revision += 1
         await self._note(Entry(left), is_durable=True)
@@ -464,6 +435,15 @@ class PreparedClaims:
         return self._folder / COPIES_NAME / file_name(self._driver, uid)
 
 
+@contextmanager
+def _failing_on(path: Path) -> Iterator[None]:
+    """Raise `KubeletError` in place of an `OSError` of a write to this path."""
+    try:
+        yield
+    except OSError as error:
+        raise KubeletError(f"cannot write {path}: {error.strerror or error}") from error
+
+
 def _parted(uses: Mapping[str, ClaimUse]) -> tuple[dict[str, ClaimUse], dict[str, ClaimUse]]:
     """Return the uses that last, and the released uses with devices to clean up."""
     lasting = {uid: use for uid, use in uses.items() if not use.is_released}
@@ -512,14 +492,6 @@ def _discard_remains(path: Path) -> None:
             if try_lock(fd):
                 path.unlink(missing_ok=True)
         os.close(fd)
-
-
-def _try(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 LINES_LEAST: Final = 64
@@ -577,12 +549,12 @@ class ClaimLog:
         self._noted = 0
         self._written = 0
         """How many entries were noted, and how many of them the file has."""
-        self._read: tuple[int, int, int, int] | None = None
+        self._read: _Stamp = None
         """The identity of the file as it was read or written last."""
 
     def is_current(self) -> bool:
-        """Whether the file is as it was read or written last. Raises `OSError`."""
-        return self._read is not None and self._identity() == self._read
+        """Whether the file is as it was read or written last."""
+        return self._read is not None and self._stamp() == self._read
 
     def read(self) -> dict[str, ClaimUse]:
         """Return the claims by UID, none without a file.
@@ -590,7 +562,7 @@ class ClaimLog:
         Raises `OSError`, and `msgspec.DecodeError` for a file that is damaged.
         """
         self._lines = None
-        self._read = self._identity()
+        self._read = self._stamp()
         try:
             content = read_state(self._path)
         except FileNotFoundError:
@@ -625,14 +597,10 @@ class ClaimLog:
                 await asyncio.to_thread(_append, self._path, content, is_sync_due)
             self._lines = 0 if is_whole else lines
             self._written = number
-            self._read = self._identity()
+            self._read = self._stamp()
 
-    def _identity(self) -> tuple[int, int, int, int]:
-        try:
-            status = self._path.stat()
-        except FileNotFoundError:
-            return (0, 0, 0, 0)
-        return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+    def _stamp(self) -> _Stamp:
+        return _stamp(self._path) or (0, 0, 0, 0)
 
 
 def _text_of(entries: list[Entry]) -> str:

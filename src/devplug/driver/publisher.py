@@ -18,7 +18,7 @@ import struct
 import time
 from contextlib import aclosing
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -156,7 +156,7 @@ class KeptFields:
     `rights` names those that this needs, in errors.
     """
 
-    def __init__(self, rights: str, log_once: LogOnce) -> None:
+    def __init__(self, rights: str, log_once: Callable[..., None]) -> None:
         self._rights = rights
         self._log_once = log_once
         self._are_kept: dict[str, bool] = {}
@@ -633,13 +633,6 @@ DEVICES_AT_ONCE: Final = 500
 """How many devices are looked at between two turns of the loop."""
 
 
-class LogOnce(Protocol):
-    """What logs a warning, but for those that it has logged already."""
-
-    def __call__(self, message: str, /, **facts: str) -> None:
-        """Log it; a fact `reason` makes no difference."""
-
-
 class _Known(Struct):
     """What is offered, and its entry."""
 
@@ -656,7 +649,11 @@ class PoolEntries:
     """
 
     def __init__(
-        self, driver: str, evicting: Container[str], wall_clock: Callable[[], float], log_once: LogOnce
+        self,
+        driver: str,
+        evicting: Container[str],
+        wall_clock: Callable[[], float],
+        log_once: Callable[..., None],
     ) -> None:
         self._driver = driver
         self._evicting = evicting

@@ -464,14 +464,16 @@ class ClaimService:
             failures: list[Exception] = []
             cleaned: list[DeviceUse] = []
             is_again = use.is_released
-            for name, devices in _grouped(last_used(use, self._store.claims, self._ending)).items():
+            used = last_used(use, self._store.claims, self._ending)
+            for name in by_resource(used):
+                devices = [one for one in used if one.resource_name == name]
                 try:
                     await self._release(name, devices, is_again=is_again)
                     cleaned += devices
                 except NotCleanedError as error:
                     left += (one for one in devices if one.device_id in error.device_ids)
                     cleaned += (one for one in devices if one.device_id not in error.device_ids)
-                except Exception as error:  # noqa: BLE001 -- raised below, when all have had their turn
+                except Exception as error:  # noqa: BLE001 -- raised below, after all releases
                     failures.append(error)
                     left += (one for one in use.devices if one.resource_name == name)
             if failures and not is_again:
@@ -503,9 +505,8 @@ class ClaimService:
         """Have the resource clean up devices; raises `NotCleanedError` for those that it cannot clean now."""
         deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
         resource = await self._patient(partial(self._resource, resource_name), NotReadyError, deadline)
-        ids = tuple(dict.fromkeys(one.device_id for one in devices))
         if resource is not None:
-            await resource.release(ids, is_again=is_again)
+            await resource.release(by_resource(devices)[resource_name], is_again=is_again)
         elif dirty := [one.device_id for one in devices if one.use is not None and one.use.is_dirty]:
             raise NotCleanedError(dirty)
 
@@ -534,14 +535,6 @@ class ClaimService:
                 await asyncio.sleep(backoff_seconds(tries, CLEAN_AGAIN_SECONDS, CLEAN_AGAIN_MOST_SECONDS))
             else:
                 await within(CLEAN_AGAIN_SECONDS if self._store.released else None, change.wait())
-
-
-def _grouped(devices: Sequence[DeviceUse]) -> Mapping[str, Sequence[DeviceUse]]:
-    """Return devices by the names of their resources."""
-    found: dict[str, list[DeviceUse]] = {}
-    for one in devices:
-        found.setdefault(one.resource_name, []).append(one)
-    return found
 
 
 def _text_of(error: Exception, facts: Mapping[str, str]) -> str:

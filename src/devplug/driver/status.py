@@ -17,7 +17,7 @@ from devplug.errors import outcome_of
 from devplug.k8s.errors import ClusterError
 from devplug.linux.notifier import within
 from devplug.metrics.families import PREPARE_BOUNDS_SECONDS, Counts, Histogram
-from devplug.status import DeviceClaim, DriverStatus
+from devplug.status import DeviceClaim
 from devplug.wire.dra import WATCH_RESOURCES, DeviceHealthReport, HealthWord
 from devplug.wire.sockets import stream
 
@@ -46,30 +46,6 @@ class PublisherStatus(Struct, frozen=True):
     """The version of resource.k8s.io."""
     conflict: str = ""
     """What to do, where another instance of the driver has published for longer than a rollout lasts."""
-
-
-def driver_status(
-    name: str,
-    published: PublisherStatus,
-    counters: ClaimCounters,
-    *,
-    is_registered: bool,
-    fault: str,
-    claims: int,
-) -> DriverStatus:
-    """Return the status of a driver from what its parts know; `claims` is how many use devices."""
-    return DriverStatus(
-        name=name,
-        is_registered=is_registered,
-        fault=fault,
-        kubelet_api=counters.kubelet_api,
-        resource_api=published.version,
-        slices=published.slices,
-        devices=published.devices,
-        generation=published.generation,
-        stale_since=published.stale_since,
-        claims=claims,
-    )
 
 
 def device_claims(uses: Iterable[ClaimUse], resource_name: str) -> Mapping[str, tuple[DeviceClaim, ...]]:

@@ -27,8 +27,9 @@ from devplug.linux.inotify import EventKind, shared_watcher
 from devplug.linux.notifier import within
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
+    from devplug.cdi.spec import CdiSpec
     from devplug.devices import ContainerResponse
     from devplug.driver.claims import ClaimUse, DeviceUse
     from devplug.driver.offer import ClaimReader, DriverResource, Offer
@@ -85,9 +86,10 @@ class Refresher:
     async def _refresh(self, uid: str) -> None:
         use = self._store.claims.get(uid)
         if use is not None and self._store.is_prepared(use):
-            now = self._offer.devices_of(one.name for one in use.devices)
-            await self._refresh_use(use)
-            self._store.seen[uid] = now
+            devices = self._offer.devices_of(one.name for one in use.devices)
+            if (spec := self._store.spec_of(uid)) is not None:  # else containers get nothing of ours
+                await self._rewrite(use, spec)
+            self._store.seen[uid] = devices
 
     async def _done(self, uid: str, work: Callable[[str], Awaitable[None]]) -> bool:
         """Work on one file; return whether it is as it should be."""
@@ -105,10 +107,7 @@ class Refresher:
         self._logged.pop(uid, None)
         return True
 
-    async def _refresh_use(self, use: ClaimUse) -> None:
-        spec = self._store.spec_of(use.uid)
-        if spec is None:  # containers get nothing of it, or only what others wrote
-            return
+    async def _rewrite(self, use: ClaimUse, spec: CdiSpec) -> None:
         errors: list[DevplugError] = []
         now = current_spec(spec, await self._responses(use, errors))
         if now != spec:
@@ -133,19 +132,14 @@ class Refresher:
                         found |= dict.fromkeys(devices)
                     continue  # else their resource has no list yet, or is served no more
                 try:
-                    answers = await self._current(name, ids, devices[0].first_index)
+                    if name not in self._resources:
+                        raise ClaimRefusedError(f"{name} is not served by this driver any more")
+                    answers = await self._resources[name].current(ids, devices[0].first_index)
                 except DevplugError as error:  # the other requests' devices are followed all the same
                     errors.append(error)
                 else:
                     found |= {one: answers[one.device_id] for one in devices if one.device_id in answers}
         return found
-
-    async def _current(
-        self, name: str, device_ids: Sequence[str], first_index: int
-    ) -> Mapping[str, ContainerResponse | None]:
-        if name not in self._resources:
-            raise ClaimRefusedError(f"{name} is not served by this driver any more")
-        return await self._resources[name].current(device_ids, first_index)
 
 
 GRACE_SECONDS: Final = 600.0
@@ -167,7 +161,7 @@ def next_look(uids: Iterable[str], looked_at: Mapping[str, float], now: float) -
 class Sweeper:
     """The sweeper of one driver; lives from `run` to its cancellation.
 
-    `end` ends a use. `kubelet` tells one kubelet from the next; it returns None while none is there.
+    `kubelet` returns a number that differs between two kubelets, and None without a kubelet.
     """
 
     def __init__(
@@ -175,14 +169,12 @@ class Sweeper:
         driver: str,
         node_name: str,
         store: PreparedClaims,
-        end: Callable[[ClaimUse], Awaitable[None]],
         reader: ClaimReader,
         kubelet: Callable[[], int | None],
     ) -> None:
         self._driver = driver
         self._node_name = node_name
         self._store = store
-        self._end = end
         self._reader = reader
         self._kubelet = kubelet
         self._known_kubelet: int | None = None
@@ -190,8 +182,8 @@ class Sweeper:
         self._free: set[str] = set()
         """UIDs of claims that were free at their last look."""
 
-    async def run(self) -> None:
-        """Look up one claim after the other, and end the use of those that nobody else will."""
+    async def run(self, end: Callable[[ClaimUse], Awaitable[None]]) -> None:
+        """Look up one claim after the other; `end` is called for each use that no kubelet will end."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             if (kubelet := self._kubelet()) != self._known_kubelet:
@@ -203,9 +195,9 @@ class Sweeper:
             now = asyncio.get_running_loop().time()
             if kubelet is not None and (uid := next_look(sorted(uids), self._looked_at, now)):
                 self._looked_at[uid] = now
-                await self._look(uid)
+                await self._look(uid, end)
 
-    async def _look(self, uid: str) -> None:
+    async def _look(self, uid: str, end: Callable[[ClaimUse], Awaitable[None]]) -> None:
         """Look up a claim; raises nothing, as it is looked up again."""
         try:
             if uid not in self._free:
@@ -223,7 +215,7 @@ class Sweeper:
                         "a claim is free by the API server, and no kubelet remembers it; its use is ended",
                         extra={"claim": str(use), "claim_uid": uid},
                     )
-                    await self._end(use)
+                    await end(use)
         except (DevplugError, TimeoutError) as error:
             logger.info(
                 "a claim that no kubelet has asked for could not be looked up, or not released; tried again",
