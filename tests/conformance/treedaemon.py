@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from devplug.daemon.config.loader import load
-from devplug.daemon.config_reader import read_config_file
+from devplug.daemon.config_file import read_config_file
 from devplug.daemon.service import serve_config
 from devplug.daemon.sources.host import Host
 from devplug.linux.signals import stop_signals

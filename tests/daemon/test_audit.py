@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from devplug.daemon.service import audit_holders
-from devplug.holds.holders import Holders
+from devplug.holds.holders import Holders, audit_holders
 from devplug.logs import AUDIT
 from devplug.wire.deviceplugin import ALLOCATE
 from devplug.wire.sockets import connected

@@ -14,8 +14,13 @@ from typing import Any
 
 import pytest
 
-from devplug.daemon.cluster import ClusterError, extended_resource_names, label_changes
+from devplug.daemon.cluster import (
+    extended_resource_names,
+    label_changes,
+    warn_of_device_classes,
+)
 from devplug.k8s.client import Retries
+from devplug.k8s.errors import ClusterError
 from tests.daemon.apiserver import ApiServer, api_server, refusal
 from tests.waiting import until
 
@@ -359,6 +364,18 @@ async def test_a_long_list_is_read_page_by_page(folder: Path) -> None:
 
 async def test_a_cluster_without_dra_claims_nothing(folder: Path) -> None:
     assert (await classes(folder))[0] == frozenset()
+
+
+async def test_resource_names_that_device_classes_have_as_well_are_logged(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ours = ["example.com/gpu", "example.com/serial", "example.com/camera"]
+    async with api_server(folder / "kubeconfig") as server:
+        server.classes["v1"] = ["example.com/gpu", "example.com/camera", "other.com/x"]
+        await warn_of_device_classes(ours, account=folder)
+        await warn_of_device_classes(ours[1:2], account=folder)
+    found = [one.__dict__["names"] for one in caplog.records if "extended resource name" in one.message]
+    assert found == [["example.com/camera", "example.com/gpu"]]
 
 
 async def test_device_classes_that_may_not_be_listed_are_an_error_with_what_to_do(folder: Path) -> None:

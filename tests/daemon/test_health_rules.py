@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from devplug.daemon.commands import CommandResult
 from devplug.daemon.config.templates import parse_template
 from devplug.daemon.config.types import HealthRule
+from devplug.daemon.device_list import combined
 from devplug.daemon.health import (
     Judgement,
     Outcome,
     Reading,
-    combined,
     is_watchdog,
     judge,
     judge_command,

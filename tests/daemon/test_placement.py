@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from devplug.daemon.config.rules import selector_faults
 from devplug.daemon.config.types import Resource
-from devplug.daemon.placement import claimed_twice, placement_of
+from devplug.daemon.placement import placement_of
 from tests.daemon.hosts import config
 
 TWO = config(
@@ -142,12 +142,3 @@ def test_values_are_judged_as_kubernetes_judges_them(value: str) -> None:
     # The expression of apimachinery's IsValidLabelValue, which the anchors make whole there.
     is_valid = len(value) <= 63 and re.fullmatch("(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?", value)
     assert (not list(selector_faults({"k": value}))) == bool(is_valid)
-
-
-def test_the_names_that_a_device_class_claims_too_are_told() -> None:
-    ours = ["example.com/gpu", "example.com/serial", "example.com/camera"]
-    assert claimed_twice(ours, frozenset({"example.com/gpu", "example.com/camera", "other.com/x"})) == (
-        "example.com/camera",
-        "example.com/gpu",
-    )
-    assert claimed_twice(ours, frozenset()) == ()

@@ -11,9 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from devplug import Device
-from devplug.daemon.claimed_resource import ClaimedResource
 from devplug.daemon.context import DaemonContext
-from devplug.daemon.resource import ConfiguredPlugin
+from devplug.daemon.resource import ClaimedResource, ConfiguredPlugin
 from devplug.devices import DeviceNode, HealthState
 from devplug.errors import UnhealthyDeviceError
 from devplug.holds.ownership import Claims

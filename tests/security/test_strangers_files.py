@@ -16,7 +16,7 @@ import pytest
 
 from devplug import serve
 from devplug.cdi.files import write_locked
-from devplug.daemon.config_reader import read_served_file
+from devplug.daemon.config_file import read_served_file
 from devplug.errors import ConfigError, KubeletError
 from devplug.holds.client import UnansweredError, ask
 from devplug.k8s.kubeconfig import KubeconfigError, read_kubeconfigs
@@ -204,7 +204,7 @@ def served_from_read_only_mount(folder: Path) -> str:
     script = f"""
 mount --make-rprivate / && mount --bind {folder} {folder} &&
 mount -o remount,bind,ro {folder} && exec {sys.executable} -c '
-from devplug.daemon.config_reader import read_served_file
+from devplug.daemon.config_file import read_served_file
 from devplug.errors import ConfigError
 try:
     print(read_served_file("{folder}/c.yaml"))

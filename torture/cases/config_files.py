@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from devplug.daemon.config.document import SIZE_LIMIT_BYTES
 from devplug.daemon.config.loader import load
-from devplug.daemon.config_reader import read_config_file
+from devplug.daemon.config_file import read_config_file
 from devplug.daemon.importers.translation import translated
 from devplug.errors import ConfigError
 from torture.catalogue import case

@@ -42,7 +42,7 @@ def import_file(
     import sys
 
     from devplug.daemon.config.document import SIZE_LIMIT_BYTES
-    from devplug.daemon.config_reader import read_config_file
+    from devplug.daemon.config_file import read_config_file
     from devplug.daemon.importers.translation import translated
 
     if file == STANDARD_INPUT:

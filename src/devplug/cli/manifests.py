@@ -112,7 +112,7 @@ def _check_names(wanted: Wanted) -> None:
 def _source(file: str | None) -> tuple[bytes, str]:
     """Return the configuration's text, and the name of its file for people."""
     from devplug.daemon.config.document import SIZE_LIMIT_BYTES
-    from devplug.daemon.config_reader import read_config_file
+    from devplug.daemon.config_file import read_config_file
     from devplug.deploy.chart import starter
 
     if file is None:

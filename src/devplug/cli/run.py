@@ -16,7 +16,7 @@ from devplug.cli.exits import BAD_INPUT, OK, say
 from devplug.cli.machine import machine_numa_nodes
 from devplug.cli.run_options import DEFAULT_CONFIG
 from devplug.daemon.config.loader import load
-from devplug.daemon.config_reader import read_served_file
+from devplug.daemon.config_file import read_served_file
 from devplug.daemon.service import serve_config
 from devplug.linux.exhaustion import raise_descriptor_limit
 from devplug.linux.signals import stop_signals

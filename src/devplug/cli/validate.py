@@ -13,7 +13,7 @@ from devplug.cli.machine import machine_numa_nodes
 from devplug.cli.output import Printer, print_value
 from devplug.daemon.config.document import SIZE_LIMIT_BYTES
 from devplug.daemon.config.loader import read
-from devplug.daemon.config_reader import read_config_file
+from devplug.daemon.config_file import read_config_file
 from devplug.daemon.inspection.matches import inspected, sound_resources
 from devplug.daemon.inspection.warnings import (
     NodeOwner,

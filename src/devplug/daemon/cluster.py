@@ -10,10 +10,9 @@ from contextlib import aclosing
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from devplug.daemon.placement import claimed_twice
 from devplug.dra.versions import API_VERSIONS
 from devplug.errors import quoted
-from devplug.k8s.account import ACCOUNT_FOLDER, KUBECONFIG_VARIABLE, mounted_account
+from devplug.k8s.account import ACCOUNT_FOLDER, mounted_account
 from devplug.k8s.client import NODES, Retries, connected, device_classes, until_next_try
 from devplug.k8s.errors import ClusterError, NotThereError
 from devplug.k8s.objects import text, texts
@@ -25,15 +24,6 @@ if TYPE_CHECKING:
 
     from devplug.k8s.client import ApiServer
     from devplug.k8s.objects import Object
-
-__all__ = [
-    "ACCOUNT_FOLDER",
-    "KUBECONFIG_VARIABLE",
-    "ClusterError",
-    "extended_resource_names",
-    "label_changes",
-    "warn_of_device_classes",
-]
 
 logger = logging.getLogger(__name__)
 
@@ -137,7 +127,11 @@ async def extended_resource_names(*, account: Path = ACCOUNT_FOLDER) -> frozense
 
 
 async def warn_of_device_classes(resource_names: Iterable[str], *, account: Path = ACCOUNT_FOLDER) -> None:
-    """Log which of these resources, of device plugins, a DeviceClass has as well."""
+    """Log which of these resources, of device plugins, a DeviceClass has as well.
+
+    A Node may serve a resource name by a device plugin or by DRA, not by both (KEP-5004): each side counts
+    all devices, and the scheduler allocates more than there are.
+    """
     try:
         claimed = await extended_resource_names(account=account)
     except ClusterError as error:
@@ -146,7 +140,7 @@ async def warn_of_device_classes(resource_names: Iterable[str], *, account: Path
             extra={"reason": str(error)},
         )
         return
-    if names := claimed_twice(resource_names, claimed):
+    if names := sorted(claimed.intersection(resource_names)):
         logger.warning(
             "a DRA DeviceClass has this extended resource name, too; a Node may serve it by a "
             "device plugin or by DRA, not by both",

@@ -11,10 +11,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from devplug.daemon.config.document import SIZE_LIMIT_BYTES
 from devplug.daemon.config.loader import load
-from devplug.daemon.config_reader import read_served_file
-from devplug.errors import ConfigError, KubeletError, PluginError
+from devplug.errors import ConfigError, KubeletError, PluginError, Problem
+from devplug.linux.durable_file import read_regular
 from devplug.linux.inotify import shared_watcher
+from devplug.linux.trust import UntrustedError, check_trusted, sudo_users
 from devplug.metrics.families import Counts
 from devplug.status import ConfigStatus
 
@@ -23,9 +25,8 @@ if TYPE_CHECKING:
 
     from devplug.daemon.config.types import Config
     from devplug.daemon.daemon import Daemon
+    from devplug.devices import StrPath
     from devplug.linux.inotify import Subscription
-
-__all__ = ["ConfigFile", "places_on_the_way"]
 
 logger = logging.getLogger(__name__)
 
@@ -216,3 +217,30 @@ class ConfigFile:
         applied_at = self.status.applied_at if problems else time.time()
         self.status = ConfigStatus(file=str(self._file), applied_at=applied_at, problems=problems)
         self._on_change()
+
+
+def read_served_file(path: StrPath) -> bytes:
+    """Return the bytes of a file that is to be served; raises `ConfigError`, also if others could change it.
+
+    Its author chooses what containers get, and which commands are started here.
+    """
+    advice = f"give it to root or to the user of this process, and let no other write: chmod go-w {path}"
+    try:
+        check_trusted(path, advice, users=sudo_users(), trusts_read_only=True)
+    except UntrustedError as error:
+        raise ConfigError(str(path), [Problem(0, 0, "", str(error))]) from error
+    return read_config_file(path)
+
+
+def read_config_file(path: StrPath) -> bytes:
+    """Return the bytes of the file at `path`, or raise `ConfigError` that says why it cannot be read.
+
+    Anything but a regular file is refused.
+    """
+    file = Path(path)
+    try:
+        return read_regular(file, SIZE_LIMIT_BYTES)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        problem = Problem(0, 0, "", f"cannot read {file}: {reason}")
+        raise ConfigError(str(file), [problem]) from error

@@ -249,14 +249,6 @@ class ContainerShares(Struct, frozen=True, dict=True):
         """The response with their device nodes; raises as `container_response`."""
         return container_response(self.shares, self.resource)
 
-    def response_by(self, cdi_devices: Sequence[str]) -> ContainerResponse:
-        """Return the response that leaves the nodes to the specs of these names; raises as above."""
-        return container_response(self.shares, self.resource, cdi_devices=cdi_devices, device_nodes=())
-
-    def response_with(self, device_nodes: Sequence[DeviceNode]) -> ContainerResponse:
-        """Return the response with these nodes in place of those of the shares; raises as above."""
-        return container_response(self.shares, self.resource, device_nodes=device_nodes)
-
 
 class Responses:
     """The responses of one resource, for as long as it is served: each is made once.

@@ -20,7 +20,7 @@ from devplug.holds.ownership import Claims, HeldDevice, Ownership, held_by_pods,
 from devplug.linux.boot import boot_id
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
     from pathlib import Path
 
     from devplug.daemon.cdi.spec_files import CdiFolder
@@ -126,23 +126,3 @@ class DaemonContext(Struct):
     def dirty_file(self, resource_name: str) -> Path | None:
         """Return where an older version has left which devices of a resource are to be cleaned."""
         return None if self.memory is None else self.memory / f"dirty-{resource_mark(resource_name)}.json"
-
-    def warn_of_missing_numa_nodes(
-        self, resource_name: str, devices: Collection[HostDevice], logged_nodes: set[int | None]
-    ) -> None:
-        """Log once each NUMA node that devices name and the machine lacks, if its nodes are known.
-
-        `logged_nodes` are the nodes that were logged for this resource; these are added.
-        """
-        missing = {one.numa_node for one in devices} - {None, *self.numa_nodes} - logged_nodes
-        if missing and self.numa_nodes:
-            logged_nodes |= missing
-            logger.warning(
-                "devices are on a NUMA node that this machine does not have; with topologyManagerPolicy "
-                "restricted or single-numa-node its kubelet refuses each pod that asks for them",
-                extra={
-                    "resource_name": resource_name,
-                    "device_ids": sorted(one.name for one in devices if one.numa_node in missing),
-                    "numa_nodes": self.numa_nodes,
-                },
-            )

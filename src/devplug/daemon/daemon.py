@@ -21,7 +21,7 @@ from devplug.daemon.cdi.resource_spec import names_that_are_held
 from devplug.daemon.config.selectors import Discover
 from devplug.daemon.config.types import Resource
 from devplug.daemon.placement import placement_of
-from devplug.daemon.resource import ConfiguredPlugin
+from devplug.daemon.resource import ClaimedResource, ConfiguredPlugin
 from devplug.devices import Device
 from devplug.errors import KubeletError, PluginError
 from devplug.holds.decide import Face
@@ -49,24 +49,12 @@ LEFT_SECONDS: Final = 10.0
 """How long a resource is left to a process that may only be starting again."""
 
 
-# ── the plugin of a resource ──────────────────────────────────────────────────────────────────────
-
-
 def plugin_of(
-    resource: Resource,
-    context: DaemonContext,
-    before: ConfiguredPlugin | None = None,
-    driver: str = "",
+    resource: Resource, context: DaemonContext, before: ConfiguredPlugin | None = None, driver: str = ""
 ) -> ConfiguredPlugin:
-    """Return the plugin of a resource; `driver` is the DRA driver that serves it, if one does.
-
-    Raises `KubeletError` if the resource needs a CDI folder that cannot be read.
-    """
-    if resource.serve == "dra":
-        from devplug.daemon.claimed_resource import ClaimedResource
-
-        return ClaimedResource(resource, context, before, driver)
-    return ConfiguredPlugin(resource, context, before)
+    """Return the plugin of a resource; `driver` is the DRA driver that serves it, if one does."""
+    kind = ClaimedResource if resource.serve == "dra" else ConfiguredPlugin
+    return kind(resource, context, before, driver)
 
 
 # ── the daemon ────────────────────────────────────────────────────────────────────────────────────

@@ -285,11 +285,20 @@ class DeviceList:
             return Health.from_fault(scan.elsewhere.get(name, "unplugged"))
         if lack:
             return Health.unhealthy(lack)
-        healths = (known.found.health, scan.health_of(name))
-        for state in (HealthState.UNHEALTHY, HealthState.UNKNOWN):
-            if reasons := [one.reason for one in healths if one.state is state]:
-                return Health(state, "; ".join(reasons))
-        return Health.healthy()
+        return combined((known.found.health, scan.health_of(name)))
+
+
+def combined(healths: Iterable[Health]) -> Health:
+    """Return one health for several opinions on one device: each must be good for it to be healthy.
+
+    Unhealthy wins over unknown, which wins over healthy; the reasons of those that win are joined.
+    """
+    given = list(healths)
+    for state, made in ((HealthState.UNHEALTHY, Health.unhealthy), (HealthState.UNKNOWN, Health.unknown)):
+        reasons = dict.fromkeys(health.reason for health in given if health.state is state)
+        if reasons:
+            return made("; ".join(reasons))
+    return Health.healthy()
 
 
 def _renamed(

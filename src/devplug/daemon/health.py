@@ -23,6 +23,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from devplug.daemon.config.templates import Missing, Writing, render_one
+from devplug.daemon.device_list import combined
 from devplug.daemon.sources.hardware import device_at
 from devplug.devices import Health, HealthState
 from devplug.errors import one_line, quoted
@@ -242,10 +243,6 @@ class Prober:
         """
         watched = self._watched.get(name)
         return watched.health if watched else Health.healthy()
-
-    def health_with(self, other: Health, name: str) -> Health:
-        """Return the health of a device by the rules and by another opinion on it."""
-        return combined((other, self.health_of(name)))
 
     def doubt_of(self, name: str) -> str:
         """Return why the latest readings of a device gave no result; empty if all gave one."""
@@ -520,16 +517,3 @@ class Judgement(Struct, frozen=True):
         if self.against + 1 < needed:
             return replace(self, doubt="", against=self.against + 1)
         return replace(self, health=said, doubt="", against=0)
-
-
-def combined(healths: Iterable[Health]) -> Health:
-    """Return one health for several opinions on one device: each must be good for it to be healthy.
-
-    Unhealthy wins over unknown, which wins over healthy; the reasons of those that win are joined.
-    """
-    given = list(healths)
-    for state, made in ((HealthState.UNHEALTHY, Health.unhealthy), (HealthState.UNKNOWN, Health.unknown)):
-        reasons = dict.fromkeys(health.reason for health in given if health.state is state)
-        if reasons:
-            return made("; ".join(reasons))
-    return Health.healthy()

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from devplug.daemon.sources.device import HostDevice, HostDeviceNode
     from devplug.daemon.sources.host import Host
 
-__all__ = ["check_shares", "faulty_node", "node_fault", "nodes_below", "real_path_of", "resolved"]
-
 _OPENAT2: Final = 437
 """Number of the system call, the same on every architecture (linux/unistd)."""
 

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Mapping
 
     from devplug.daemon.config.types import Config, Resource
-
-__all__ = ["Placement", "claimed_twice", "placement_of"]
 
 
 class Placement(Struct, frozen=True):
@@ -40,12 +38,3 @@ def placement_of(config: Config, node_name: str, labels: Mapping[str, str] | Non
         else:
             placement.elsewhere.append(resource)
     return placement
-
-
-def claimed_twice(names: Iterable[str], claimed: Collection[str]) -> tuple[str, ...]:
-    """Return the resource names in `names` that a DRA DeviceClass has as well (`claimed`), sorted.
-
-    A Node may serve a resource name by a device plugin or by DRA, not by both (KEP-5004): each side counts
-    all devices, and the scheduler allocates more than there are.
-    """
-    return tuple(sorted(set(names).intersection(claimed)))

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from devplug.plugin.status import Describe
     from devplug.status import ConfigStatus, DeviceStatus, ProcessStatus
 
-__all__ = ["Reporter"]
-
 
 class Reporter:
     """Says how the daemon is whenever somebody asks; lives as long as that, and changes nothing."""

@@ -11,24 +11,33 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct, field
 
 from devplug.cdi.spec import kind_of
-from devplug.daemon.cdi.resource_spec import ResourceCdiSpec
+from devplug.daemon.cdi.resource_spec import ResourceCdiSpec, kernel_nodes
 from devplug.daemon.config.templates import Missing
 from devplug.daemon.container_response import (
     Responses,
+    container_response,
     device_ids,
     found_name,
+    owner_of,
     share_of,
     use_of,
     with_room_for_replicas,
 )
 from devplug.daemon.context import DaemonContext
-from devplug.daemon.device_list import REMOVED, Answered, DeviceList, ScanResult, next_drop_at
+from devplug.daemon.device_list import REMOVED, Answered, DeviceList, ScanResult, combined, next_drop_at
 from devplug.daemon.path_check import check_shares, faulty_node, node_fault
 from devplug.daemon.sources.device import HostDevice
 from devplug.daemon.sources.hardware import numa_distances
 from devplug.daemon.sources.kinds import source_of
 from devplug.devices import Device, Health, HealthState
-from devplug.errors import AllocationError, ForbiddenPathError, PluginError, UnhealthyDeviceError, one_line
+from devplug.errors import (
+    AllocationError,
+    ForbiddenPathError,
+    InvalidRequestError,
+    PluginError,
+    UnhealthyDeviceError,
+    one_line,
+)
 from devplug.holds.decide import BELONGS, Face
 from devplug.holds.held_devices import Care, HeldDevices
 from devplug.holds.holders import ANSWER_SECONDS
@@ -39,6 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
+    from devplug.cdi.spec import CdiOwner
     from devplug.daemon.commands import CommandResult
     from devplug.daemon.config.types import Resource, TimedCommand
     from devplug.daemon.container_response import ContainerShares, Share
@@ -47,7 +57,6 @@ if TYPE_CHECKING:
     from devplug.devices import ContainerResponse
     from devplug.errors import HasId
     from devplug.holds.hardware import Use
-
 
 logger = logging.getLogger(__name__)
 
@@ -280,7 +289,7 @@ class ConfiguredPlugin(DevicePlugin):
         mine, refused = self._offered(self.looked)
         self._complete_holds(mine)
         self._examine(mine)
-        self.context.warn_of_missing_numa_nodes(self.resource_name, mine, self.kept.warned_numa_nodes)
+        self._warn_of_missing_numa_nodes(mine)
         unchecked = self._unchecked(mine)
         if unchecked and not self.listing.known:
             return None
@@ -301,6 +310,22 @@ class ConfiguredPlugin(DevicePlugin):
             self.is_over.set()
         absent = self.context.ownership.absent(self.face)
         return self.listing.retire(held_ids, absent, self.held.health_of)
+
+    def _warn_of_missing_numa_nodes(self, mine: Sequence[HostDevice]) -> None:
+        """Log once each NUMA node that devices name and the machine lacks, if its nodes are known."""
+        known, logged = self.context.numa_nodes, self.kept.warned_numa_nodes
+        missing = {one.numa_node for one in mine} - {None, *known} - logged
+        if missing and known:
+            logged |= missing
+            logger.warning(
+                "devices are on a NUMA node that this machine does not have; with topologyManagerPolicy "
+                "restricted or single-numa-node its kubelet refuses each pod that asks for them",
+                extra={
+                    "resource_name": self.resource_name,
+                    "device_ids": sorted(one.name for one in mine if one.numa_node in missing),
+                    "numa_nodes": known,
+                },
+            )
 
     def _named(self, looked: Sequence[HostDevice]) -> Sequence[HostDevice]:
         replicas = self.resource.share.replicas
@@ -339,7 +364,7 @@ class ConfiguredPlugin(DevicePlugin):
 
     def _health_of(self, name: str) -> Health:
         held = self.held.health_of(name)
-        return held if self._prober is None else self._prober.health_with(held, name)
+        return held if self._prober is None else combined((held, self._prober.health_of(name)))
 
     def _listed_health_of(self, name: str) -> Health:
         return Health.unhealthy(self._refused[name]) if name in self._refused else self._health_of(name)
@@ -523,7 +548,8 @@ class ConfiguredPlugin(DevicePlugin):
     async def _response(self, given: ContainerShares) -> ContainerResponse:
         if self.kept.cdi_spec is None or self.resource.expose.strategy != "cdi":
             return given.response
-        return given.response_by(await self.kept.cdi_spec.publish(given.shares, self.resource))
+        names = await self.kept.cdi_spec.publish(given.shares, self.resource)
+        return container_response(given.shares, self.resource, cdi_devices=names, device_nodes=())
 
     def _note_answers(self, devices: Iterable[Device], found: Mapping[str, HostDevice]) -> None:
         """Keep the answers for allocated devices, and drop those for devices that nobody holds any more."""
@@ -722,3 +748,58 @@ def _fault(result: CommandResult, key: str, timeout_seconds: float) -> str:
         said = f": {result.first_line}" if result.first_line else ""
         return one_line(f"{key} ended with {result.exit_code}{said}")
     return ""
+
+
+class ClaimedResource(ConfiguredPlugin):
+    """The plugin of one resource with `serve: dra`; what containers get is in the CDI files of claims."""
+
+    @property
+    def node_owner(self) -> CdiOwner:
+        """The owner of the device nodes in containers."""
+        return owner_of(self.resource)
+
+    async def allocate(self, devices: Sequence[Device], /, first_index: int = 0) -> ContainerResponse:
+        """Return what containers get; an unhealthy device is among these only where a claim tolerates it."""
+        sick = [one for one in devices if one.health.state is HealthState.UNHEALTHY]
+        if lost := [one for one in sick if one.id in self.listing.withheld]:
+            raise UnhealthyDeviceError(lost[0].health.reason, *lost)
+        return await super().allocate(devices, first_index)
+
+    async def _response(self, given: ContainerShares) -> ContainerResponse:
+        return self._with_kernel_nodes(given)
+
+    def _with_kernel_nodes(self, given: ContainerShares) -> ContainerResponse:
+        try:
+            nodes = [node for one in given.shares for node in kernel_nodes(one, self.resource, self._host)]
+            return container_response(given.shares, self.resource, device_nodes=nodes)
+        except PluginError as error:
+            raise InvalidRequestError(str(error)) from error
+
+    def current(self, devices: Sequence[Device], /, first_index: int = 0) -> ContainerResponse | None:
+        """Return what containers get of claimed devices now; None if one of them is not there.
+
+        A device that is only unhealthy is there: its node belongs to no other device.
+        """
+        names, present = self._names(devices), self.listing.present()
+        try:
+            return self._with_kernel_nodes(
+                self._responses.of(devices, {name: present[name] for name in names}, first_index)
+            )
+        except (KeyError, AllocationError):
+            return None
+
+    def uses(self, device_ids: Sequence[str]) -> Mapping[str, Use]:
+        """Return what containers get of devices, by ID, of those that are there."""
+        present = self.listing.present()
+        found = {one: present.get(self.held.name_of(one)) for one in device_ids}
+        uses = {}
+        for device_id, one in found.items():
+            if one is not None:
+                with suppress(PluginError):
+                    share = share_of(one, 0, self.resource.expose)
+                    uses[device_id] = self._use(share)
+        return uses
+
+    async def release(self, devices: Sequence[Device], /) -> None:
+        """Run `onRelease` for the devices of an ended claim."""
+        await self.held.release(device.id for device in devices)

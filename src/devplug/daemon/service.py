@@ -7,9 +7,8 @@ another plugin may have registered a name; `devplug.plugin.takeover` decides wha
 from __future__ import annotations
 
 import asyncio
-import logging
 from contextlib import ExitStack, asynccontextmanager
-from functools import cached_property, partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Final
 
 from devplug.cdi.files import CDI_FOLDER
@@ -26,7 +25,6 @@ from devplug.kubelet_dir import CHECKPOINT_NAME
 from devplug.linux.inotify import shared_watcher
 from devplug.linux.notifier import within
 from devplug.linux.supervision import borne
-from devplug.logs import AUDIT
 from devplug.plugin.environment import root_of
 from devplug.plugin.resource_lock import LOCK_FOLDER, ResourceLock
 from devplug.plugin.serving import served
@@ -34,7 +32,7 @@ from devplug.plugin.status import pages_at
 from devplug.plugin.takeover import FIRST_RENEWAL_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
     from pathlib import Path
 
     from devplug.daemon.config.types import Config
@@ -45,16 +43,6 @@ if TYPE_CHECKING:
     from devplug.plugin.takeover import TakeoverDetector
     from devplug.web.messages import Answer, Request
     from devplug.wire.values import AllocatableResources
-
-__all__ = [
-    "ask_while_claimed",
-    "audit_holders",
-    "compare_lists",
-    "decide_at_claims",
-    "serve_config",
-]
-
-audit = logging.getLogger(AUDIT)
 
 ASK_TIMEOUT_SECONDS: Final = 10.0
 
@@ -172,28 +160,25 @@ async def decide_at_claims(context: DaemonContext, serving: Serving) -> None:
 # ── the service ───────────────────────────────────────────────────────────────────────────────────
 
 
-class _Probes:
-    """The daemon's pages; their modules are imported at the first request, which keeps the start short."""
+def _reporting(
+    serving: Serving, daemon: Daemon, holders: Holders | None, config_file: ConfigFile | None
+) -> tuple[Callable[[], Reporter], Callable[[Request], Awaitable[Answer]]]:
+    """Return what makes the reporter and what answers for its pages; both load it at their first call."""
 
-    def __init__(
-        self, serving: Serving, daemon: Daemon, holders: Holders | None, config_file: ConfigFile | None
-    ) -> None:
-        self._reporter_parts = serving, daemon, holders, config_file
-
-    @cached_property
-    def reporter(self) -> Reporter:
-        """The reporter that makes their content."""
+    @cache
+    def reporter() -> Reporter:
         from devplug.daemon.reporter import Reporter
 
-        return Reporter(*self._reporter_parts)
+        return Reporter(serving, daemon, holders, config_file)
 
-    @cached_property
-    def _pages(self) -> Probes:
-        return self.reporter.probes()
+    @cache
+    def pages() -> Probes:
+        return reporter().probes()
 
-    async def answer(self, request: Request) -> Answer:
-        """Answer one request."""
-        return await self._pages.answer(request)
+    async def answer(request: Request) -> Answer:
+        return await pages().answer(request)
+
+    return reporter, answer
 
 
 @asynccontextmanager
@@ -267,7 +252,7 @@ async def serve_config(
         context.claimed = serving.drivers.held
         context.claims_revision = lambda: serving.drivers.claims_revision
         config_file = None if file is None else ConfigFile(file, daemon, serving.notifier.notify, look_again)
-        probes = _Probes(serving, daemon, holders, config_file)
+        reporter, answer = _reporting(serving, daemon, holders, config_file)
         tasks: list[asyncio.Task[None]] = []
 
         def start(work: Callable[[], Coroutine[None, None, None]]) -> None:
@@ -290,10 +275,13 @@ async def serve_config(
             if kube_events:
                 from devplug.daemon.events.writers import report_to_cluster
 
-                status = probes.reporter.status
-                start(partial(report_to_cluster, status, serving.notifier, daemon.node_name))
-            serving.open_status_socket(probes.answer)
-            async with pages_at(listen, probes.answer):
+                start(
+                    partial(
+                        report_to_cluster, lambda: reporter().status(), serving.notifier, daemon.node_name
+                    )
+                )
+            serving.open_status_socket(answer)
+            async with pages_at(listen, answer):
                 yield serving
         finally:
             daemon.give_up_edits()

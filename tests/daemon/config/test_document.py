@@ -10,7 +10,7 @@ import yaml
 
 from devplug.daemon.config.document import FASTEST_LOADER, SIZE_LIMIT_BYTES, parse_document
 from devplug.daemon.config.tree import ListNode, MapNode, ScalarNode, path_text
-from devplug.daemon.config_reader import read_config_file
+from devplug.daemon.config_file import read_config_file
 from devplug.errors import ConfigError
 
 
