@@ -1,4 +1,4 @@
-"""The configuration file while it is served: edits are noticed, and applied or refused.
+"""The configuration file: its reading, and while it is served its edits, which are applied or refused.
 
 An edit is a change of the file, a replaced file, or a ConfigMap's links that lead elsewhere.
 """
@@ -217,6 +217,9 @@ class ConfigFile:
         applied_at = self.status.applied_at if problems else time.time()
         self.status = ConfigStatus(file=str(self._file), applied_at=applied_at, problems=problems)
         self._on_change()
+
+
+# ── the reading ───────────────────────────────────────────────────────────────────────────────────
 
 
 def read_served_file(path: StrPath) -> bytes:

@@ -750,6 +750,9 @@ def _fault(result: CommandResult, key: str, timeout_seconds: float) -> str:
     return ""
 
 
+# ── a resource whose devices pods get by claims ──
+
+
 class ClaimedResource(ConfiguredPlugin):
     """The plugin of one resource with `serve: dra`; what containers get is in the CDI files of claims."""
 

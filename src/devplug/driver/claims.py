@@ -197,6 +197,9 @@ def _parameters(found: Object, driver: str, names: set[str]) -> Sequence[Paramet
 Response = TypeVar("Response")
 
 
+# ── uses of devices ──
+
+
 class DeviceUse(Struct, frozen=True):
     """The use of one device by a claim."""
 

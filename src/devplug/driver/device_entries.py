@@ -242,6 +242,8 @@ QUESTIONS: Final = {
 """By field: a device that has it, the feature gate, and what is done without."""
 
 
+# ── names ──
+
 LABEL_LIMIT: Final = 63
 """The longest DNS label, and so the longest name of a device (dra.md D43)."""
 

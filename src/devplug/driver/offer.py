@@ -191,6 +191,9 @@ class ResourceLists:
         return is_due
 
 
+# ── shares ──
+
+
 def offered_devices(lists: Mapping[str, Collection[Device]]) -> dict[str, OfferedDevice]:
     """Return what claims may be for, by name in slices: each device, and what some are shares of.
 

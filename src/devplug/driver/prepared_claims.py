@@ -494,6 +494,8 @@ def _discard_remains(path: Path) -> None:
         os.close(fd)
 
 
+# ── the state file ──
+
 LINES_LEAST: Final = 64
 """Fewer lines than these are never put together."""
 

@@ -545,12 +545,21 @@ class Publisher:
             logger.warning(message, extra=facts)
 
 
+# ── whose turn it is ──
+
 _LOCK: Final = struct.Struct("hhqqi4x")
 """struct flock of fcntl(2), as Python is built: type, whence, start, length, process."""
 
 
 class Turns:
-    """The place of one instance in the file at `path`; kept until `close`, and good for another one after."""
+    """The place of one instance in the file at `path`; kept until `close`, and free for another one after.
+
+    An instance takes the place behind all others as soon as it is ready, and keeps it for its life; the last
+    place publishes. An instance without a place publishes as long as no other has one.
+
+    A place is one byte of the file, locked for as long as its owner lives: the kernel releases it however the
+    process ends (fcntl(2), open file description locks). Older versions take no place.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -628,6 +637,8 @@ class Turns:
             return False
         return True
 
+
+# ── what slices should have ──
 
 DEVICES_AT_ONCE: Final = 500
 """How many devices are looked at between two turns of the loop."""
@@ -775,6 +786,8 @@ def _entered(
 def _are_same(before: Sequence[Device], now: Sequence[Device]) -> bool:
     return len(before) == len(now) and all(map(operator.is_, before, now))
 
+
+# ── the version ──
 
 _NO_SLICE: Final = {"metadata.name": "none"}
 """So that the answer is short: whether there is one of that name does not matter."""

@@ -72,6 +72,8 @@ def device_claims(uses: Iterable[ClaimUse], resource_name: str) -> Mapping[str, 
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
 
+# ── counters ──
+
 FAILURES: Final = ("refused", "failed", "timed_out")
 
 
@@ -113,6 +115,8 @@ def _result_of(error: Exception) -> str:
     # The API server's own refusals are none of these: what is left stayed away until the deadline.
     return "timed_out" if isinstance(error, ClusterError) else outcome_of(error)
 
+
+# ── health ──
 
 TIMEOUT_SECONDS: Final = 60
 """How long the kubelet believes a report."""

@@ -45,6 +45,9 @@ LOOK_SECONDS: Final = 60.0
 """How often files are checked, as inotify may be used up, and how often one claim is looked up."""
 
 
+# ── the CDI files ──
+
+
 class Refresher:
     """The refresher of one driver; lives from `run` to its cancellation."""
 
@@ -141,6 +144,8 @@ class Refresher:
                     found |= {one: answers[one.device_id] for one in devices if one.device_id in answers}
         return found
 
+
+# ── forgotten claims ──
 
 GRACE_SECONDS: Final = 600.0
 """How long a claim must have been free, and how long until the same one is looked up again."""
