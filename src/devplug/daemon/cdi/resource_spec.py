@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from devplug.daemon.sources.host import Host
     from devplug.wire.values import PodResources
 
-__all__ = ["ResourceCdiSpec", "kernel_nodes", "name_of", "names_that_are_held"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from devplug.cdi.spec import CdiSpec
 
-__all__ = ["CdiFolder", "file_name"]
-
 # A pattern as a text: `re` compiles and keeps it at its first use, which most daemons never have.
 _OURS: Final = r"devplug\.[A-Za-z0-9._-]+-[0-9a-f]{12}\.json"
 

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from devplug.daemon.config.tree import Document
     from devplug.daemon.config.types import DurationRange
 
-__all__ = ["Decoded", "Leaf", "decode", "sections_of"]
-
 type_info = functools.cache(inspect.type_info)
 """What msgspec knows of a type; cached, because it takes 10 ms for the whole configuration."""
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from devplug.daemon.config.tree import Keys
     from devplug.daemon.config.types import Config, Resource
 
-__all__ = ["claim_findings", "discover_findings", "may_be_several"]
-
 _GLOBS_OF_KIND = {
     "usb": ("serial",),
     "pci": ("driver", "address"),

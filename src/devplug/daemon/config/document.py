@@ -22,13 +22,6 @@ if TYPE_CHECKING:
 
     from devplug.daemon.config.tree import Kind, Node
 
-__all__ = [
-    "DEPTH_LIMIT",
-    "NODES_LIMIT",
-    "SIZE_LIMIT_BYTES",
-    "parse_document",
-]
-
 SIZE_LIMIT_BYTES: Final = 1024 * 1024
 DEPTH_LIMIT: Final = 32
 NODES_LIMIT: Final = 100_000

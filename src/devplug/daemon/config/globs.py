@@ -17,17 +17,6 @@ from devplug.errors import quoted
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-__all__ = [
-    "NAME_LIMIT",
-    "covers",
-    "covers_whole_root",
-    "device_glob_fault",
-    "has_wildcard",
-    "name_in_both",
-    "path_fault",
-    "regex_fault",
-]
-
 _WILDCARD: Final = re.compile(r"[*?\[]")
 _BRACKETS: Final = re.compile(r"\[!?+\]?+[^\]]*\]")
 _PIECE: Final = re.compile(r"\[!?+\]?+[^\]]*\]|.", re.DOTALL)

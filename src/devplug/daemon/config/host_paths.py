@@ -20,15 +20,6 @@ if TYPE_CHECKING:
     from devplug.daemon.config.tree import Keys
     from devplug.daemon.config.types import Expose, ExposedMount
 
-__all__ = [
-    "DISK_NODES",
-    "MEMORY_NODES",
-    "container_path_faults",
-    "danger_of",
-    "dangerous_fault",
-    "mount_findings",
-]
-
 SYSTEM_PATHS: Final = (
     "/proc",
     "/sys",

@@ -25,8 +25,6 @@ from devplug.k8s.resource_names import ResourceName, resource_name_fault
 if TYPE_CHECKING:
     from devplug.driver.parameters import DeviceConfig
 
-__all__ = ["DEVICE_ROOTS", "ConfigReading", "DeviceConfigSection", "decode_device_config", "load", "read"]
-
 DEVICE_ROOTS: Final = ("/dev", "/run", "/tmp")  # noqa: S108 -- only looked at, never written
 """The folders below which device nodes may be: the usual one, and those where programs make their own."""
 

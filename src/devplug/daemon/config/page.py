@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from devplug.daemon.config.selectors import Section
 
-__all__ = ["page"]
-
 _INTRODUCTION: Final = """\
 # Every key of the configuration file
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from devplug.daemon.config.tree import Keys
     from devplug.daemon.config.types import Config, Expose, HealthRule, Resource
 
-__all__ = ["rule_findings", "selector_faults"]
-
 ANNOTATIONS_LIMIT_BYTES: Final = 256 * 1024
 """What Kubernetes takes for all annotations of an object."""
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from devplug.daemon.config.selectors import Section
     from devplug.daemon.config.types import DurationRange
 
-__all__ = ["SCHEMA_FILE", "config_schema", "schema_text"]
-
 SCHEMA_FILE: Final = "config.schema.json"
 """Name of the file beside this module that holds the text of the schema."""
 

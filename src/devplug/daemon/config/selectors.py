@@ -12,22 +12,6 @@ from typing import Annotated, ClassVar, Final, Literal
 import msgspec
 from msgspec import Meta
 
-__all__ = [
-    "NO_TEXTS",
-    "BundlePath",
-    "BundleSelector",
-    "Discover",
-    "NetSelector",
-    "NvidiaSelector",
-    "PathSelector",
-    "PciSelector",
-    "Section",
-    "StaticSelector",
-    "SysfsSelector",
-    "UsbSelector",
-    "key_in_file",
-]
-
 NO_TEXTS: Final[Mapping[str, str]] = MappingProxyType({})
 """The default of a map from names to texts: none."""
 

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["SUGGESTIONS", "nearest"]
-
 WORD_LIMIT: Final = 64
 """Longer words are not compared: nobody misspells one, and the time grows with the square of their length."""
 

@@ -19,21 +19,6 @@ from devplug.errors import quoted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = [
-    "PLURALS",
-    "SINGULARS",
-    "VARIABLES_OF_KIND",
-    "Missing",
-    "Template",
-    "TemplatePlace",
-    "Variable",
-    "Writing",
-    "parse_template",
-    "render_all",
-    "render_one",
-    "template_faults",
-]
-
 PLURALS: Final[Mapping[str, str]] = {
     "id": "ids",
     "index": "indexes",

@@ -15,27 +15,6 @@ from devplug.errors import Problem, quoted
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-__all__ = [
-    "Document",
-    "Finding",
-    "Keys",
-    "Kind",
-    "ListNode",
-    "MapNode",
-    "Node",
-    "RefusedNode",
-    "ScalarNode",
-    "not_a_boolean",
-    "not_a_list",
-    "not_a_map",
-    "not_a_text",
-    "not_a_whole_number",
-    "not_the_number",
-    "path_text",
-    "read_as_a_map",
-    "shown",
-]
-
 Keys: TypeAlias = tuple[str | int, ...]
 """The way to a value: keys of maps and indices of lists."""
 

@@ -18,28 +18,6 @@ from devplug.daemon.config.selectors import NO_TEXTS, Discover, Section
 from devplug.daemon.config.templates import Template
 from devplug.k8s.resource_names import ResourceName
 
-__all__ = [
-    "FOREVER",
-    "ChildNodes",
-    "Config",
-    "DriverName",
-    "DurationRange",
-    "Expose",
-    "ExposedMount",
-    "HealthCommand",
-    "HealthRule",
-    "OnLost",
-    "OnRelease",
-    "Owner",
-    "Permissions",
-    "Resource",
-    "Share",
-    "TimedCommand",
-    "WhenUnplugged",
-    "format_duration",
-    "parse_duration",
-]
-
 FOREVER: Final = math.inf
 """What the word `forever` means, in seconds."""
 

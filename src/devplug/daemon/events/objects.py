@@ -17,23 +17,6 @@ from devplug.k8s.times import moment, stamp_at
 if TYPE_CHECKING:
     from devplug.k8s.objects import Object
 
-__all__ = [
-    "CONDITION_TYPE",
-    "EVENT_NAMESPACE",
-    "MESSAGE_LIMIT_BYTES",
-    "REPORTER",
-    "Condition",
-    "Event",
-    "Notice",
-    "Reason",
-    "Status",
-    "condition_patch",
-    "event_name",
-    "event_object",
-    "event_patch",
-    "inherited",
-]
-
 CONDITION_TYPE: Final = "DevicesReady"
 
 EVENT_NAMESPACE: Final = "default"

@@ -22,22 +22,6 @@ if TYPE_CHECKING:
 
     from devplug.status import ConfigStatus, DeviceStatus, ProcessStatus, ResourceStatus
 
-__all__ = [
-    "BURST",
-    "FAULT_SECONDS",
-    "HEARTBEAT_SECONDS",
-    "NAMED_LIMIT",
-    "PAUSE_SECONDS",
-    "REFILL_SECONDS",
-    "SAME_SECONDS",
-    "EventSeries",
-    "Report",
-    "ReportedState",
-    "ResourceFault",
-    "_Readiness",
-    "next_report",
-]
-
 NAMED_LIMIT: Final = 5
 """Most devices that one message names; the others are counted."""
 

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from devplug.linux.notifier import Notifier
     from devplug.status import ProcessStatus
 
-__all__ = ["ConditionWriter", "EventWriter", "Writer", "report_to_cluster"]
-
 logger = logging.getLogger(__name__)
 
 EVENTS_LIMIT: Final = 64

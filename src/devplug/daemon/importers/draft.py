@@ -28,19 +28,6 @@ if TYPE_CHECKING:
 
     from devplug.k8s.yaml import Value
 
-__all__ = [
-    "FOLDERS",
-    "At",
-    "Draft",
-    "Fields",
-    "Grade",
-    "Remark",
-    "Remarks",
-    "as_template",
-    "items_of",
-    "text_of",
-]
-
 FOLDERS: Final[dict[str, dict[str, Value]]] = {
     "/dev/bus/usb": {"subsystem": "usb", "name": "usb1"},
     "/dev/dri": {"subsystem": "drm", "name": "renderD128"},

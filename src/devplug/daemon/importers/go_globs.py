@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["class_of", "glob_of", "literal"]
-
 _SPECIAL: Final = frozenset("*?[")
 
 

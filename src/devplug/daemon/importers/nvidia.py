@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from devplug.daemon.importers.draft import At
     from devplug.k8s.yaml import Value
 
-__all__ = ["nvidia_drafts"]
-
 NVIDIA: Final = "NVIDIA's plugin"
 
 _PREFIX: Final = "nvidia.com/"

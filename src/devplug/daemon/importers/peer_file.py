@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from devplug.daemon.config.tree import Document, Node
 
-__all__ = ["PEERS", "Part", "Peer", "parts_of"]
-
 Peer: TypeAlias = Literal["squat", "smarter", "nvidia"]
 
 PEERS: Final[dict[Peer, str]] = {

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from devplug.daemon.importers.draft import At, Remarks
 
-__all__ = ["NAMES_LIMIT", "REPEATS", "covered_by", "smarter_drafts"]
-
 NAMES_LIMIT: Final = 16
 """As many names are written out one by one; what covers more becomes globs."""
 

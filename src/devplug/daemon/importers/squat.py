@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from devplug.daemon.importers.squat_groups import Form, Member, Unit
     from devplug.k8s.yaml import Value
 
-__all__ = ["DEFAULT_DOMAIN", "squat_devices", "squat_drafts"]
-
 DEFAULT_DOMAIN: Final = "squat.ai"
 """squat:config.go:30."""
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from devplug.daemon.importers.draft import At, Remarks
     from devplug.k8s.yaml import Value
 
-__all__ = ["SQUAT", "Form", "Member", "Unit", "unit_of"]
-
 _HEX: Final = re.compile(r"[0-9A-Fa-f]{1,4}")
 
 SQUAT: Final = "squat's plugin"

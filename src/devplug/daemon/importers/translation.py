@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from devplug.errors import Problem
     from devplug.k8s.yaml import Value
 
-__all__ = ["Translation", "translated"]
-
 _OF_SELECTOR: Final = re.compile(r"resources\[0\]\.discover\.[a-z]+\[(\d+)\]")
 _FIRST: Final = "resources[0]."
 

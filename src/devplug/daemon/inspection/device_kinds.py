@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from devplug.daemon.sources.device import HostDevice
 
-__all__ = ["OTHERS", "SHARED_PATHS", "NamedDevice", "Survey", "named_devices", "subsystem_of_usb_kind"]
-
 SHARED_PATHS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "/dev/kvm": "kvm",

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from devplug.devices import Device, DeviceNode, Health
     from devplug.errors import Problem
 
-__all__ = ["Inspected", "Match", "inspected", "sound_resources"]
-
 _OF_RESOURCE: Final = re.compile(r"resources\[(\d+)\]")
 
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from devplug.daemon.sources.device import HostDevice
     from devplug.k8s.yaml import Value
 
-__all__ = ["Proposal", "finder_of", "proposals_of", "proposed_text"]
-
 Selector: TypeAlias = "Mapping[str, str | Mapping[str, str]]"
 """One selector of a kind of discovery, with the keys of the file."""
 

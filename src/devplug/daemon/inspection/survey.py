@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from devplug.daemon.sources.device import HostDevice
     from devplug.daemon.sources.host import Host
 
-__all__ = ["survey"]
-
 _ALLOW: Final = ("rawDisks",)
 """Disks are shown, too; whether they are proposed is decided elsewhere."""
 

@@ -28,15 +28,6 @@ if TYPE_CHECKING:
     from devplug.daemon.inspection.matches import Inspected, Match
     from devplug.daemon.sources.device import HostDevice
 
-__all__ = [
-    "NodeOwner",
-    "Remark",
-    "file_findings",
-    "folder_findings",
-    "host_findings",
-    "memory_findings",
-]
-
 _REASONS: Final = {
     "tty": "two programs on one serial line take each other's data",
     "video4linux": "only one program can stream from a camera",

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from devplug.daemon.config.templates import Template
     from devplug.daemon.sources.device import HostDeviceNode
 
-__all__ = ["BundleSource", "bundle_identities"]
-
 _LEFT_OUT: Final = "a path that the configuration names is left out"
 _UNUSABLE: Final = "a device is advertised that no container can open"
 

@@ -11,18 +11,6 @@ from typing import Final
 
 from msgspec import Struct, field
 
-__all__ = [
-    "AGAIN_SECONDS",
-    "AT_MOST_SECONDS",
-    "BURST",
-    "BURST_WINDOW_SECONDS",
-    "LOOK_SHARE",
-    "PACE_SECONDS",
-    "QUIET_SECONDS",
-    "Debounce",
-    "Departures",
-]
-
 QUIET_SECONDS: Final = 0.05
 """A device has settled when there was no event of it for so long. The tty of a USB adapter comes 31 ms after
 the device itself, the last binding 14 ms later."""

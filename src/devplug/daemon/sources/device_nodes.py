@@ -24,18 +24,6 @@ if TYPE_CHECKING:
     from devplug.daemon.sources.hardware import SysDevice
     from devplug.daemon.sources.host import Host
 
-__all__ = [
-    "DISKS",
-    "LINK_GLOBS",
-    "RDMA_CM",
-    "StableLinks",
-    "class_nodes_below",
-    "nodes_with_links",
-    "rdma_nodes",
-    "stable_links",
-    "with_rdma_cm",
-]
-
 RDMA_CM: Final = "/dev/infiniband/rdma_cm"
 """The connection manager of RDMA: one node for all adapters, and whoever has an adapter needs it."""
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from devplug.linux.inotify import FileEvent, Subscription, Watcher
     from devplug.linux.uevents import Uevent, UeventListener
 
-__all__ = ["follow", "still_there"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -20,21 +20,6 @@ if TYPE_CHECKING:
 
     from devplug.daemon.sources.host import Host
 
-__all__ = [
-    "PCI_ADDRESS",
-    "SysDevice",
-    "cpus_of_list",
-    "cpus_of_mask",
-    "device_at",
-    "device_of_node",
-    "devices_of_subsystem",
-    "natural",
-    "node_of_cpus",
-    "numa_distances",
-    "numa_node_of",
-    "numa_nodes",
-]
-
 CPU_LIMIT: Final = 65_536
 """No kernel has as many processors (8,192 on x86): beyond it a text is nonsense, and must not cost memory."""
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from devplug.daemon.sources.device import HostDevice
 
-__all__ = ["MEMORY_NUMBERS", "Host", "NotADeviceNodeError", "log_once", "timed", "unusable_in_containers"]
-
 logger = logging.getLogger(__name__)
 
 MEMORY_NUMBERS: Final = frozenset({(1, 1), (1, 2), (1, 4)})

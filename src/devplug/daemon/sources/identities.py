@@ -47,22 +47,6 @@ if TYPE_CHECKING:
     from devplug.daemon.config.templates import Template
     from devplug.holds.hardware import Key
 
-__all__ = [
-    "Anchor",
-    "Identity",
-    "Part",
-    "anchor_of",
-    "called_by",
-    "groups_beside",
-    "groups_of",
-    "identity_of",
-    "inner_port",
-    "part_numbers",
-    "part_of",
-    "shape_of",
-    "wanted_by",
-]
-
 NAMED_BY_BOARD: Final = frozenset({"platform", "acpi", "pnp", "amba", "ccw", "vio", "vmbus", "xen"})
 """Buses on which firmware, a device tree or the hypervisor gives the names."""
 

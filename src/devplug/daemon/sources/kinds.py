@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from devplug.daemon.sources.device import Source
     from devplug.daemon.sources.host import Host
 
-__all__ = ["RESYNC_SECONDS", "StaticSource", "source_of"]
-
 RESYNC_SECONDS = 30.0
 """The time between two scans of a source without an event."""
 

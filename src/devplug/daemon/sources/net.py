@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from devplug.daemon.sources.device import HostDeviceNode
     from devplug.holds.hardware import Hardware
 
-__all__ = ["NetSource"]
-
 NETWORK_CLASS: Final = "0x02"
 """How the class of every network controller begins (PCI Code and ID Assignment, base class 02h)."""
 

@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from devplug.daemon.sources.nvidia_gpu import Gpu, GpuEvent, GpuFault, GpuReading, MigInstance
     from devplug.linux.inotify import FileEvent
 
-__all__ = ["NvidiaSource"]
-
 logger = logging.getLogger(__name__)
 
 DRIVER_NODES: Final = (

@@ -17,23 +17,6 @@ from devplug.attributes import Partition
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-__all__ = [
-    "APPLICATION_XIDS",
-    "Gpu",
-    "GpuEvent",
-    "GpuFault",
-    "GpuReading",
-    "MigInstance",
-    "fault_of",
-    "known_after",
-    "links_between",
-    "mig_profile",
-    "partition_of",
-    "pci_address",
-    "standing",
-    "with_event",
-]
-
 _NO_LINKS: Mapping[str, int] = MappingProxyType({})
 
 APPLICATION_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from devplug.daemon.sources.host import Host
 
-__all__ = ["NVML_USERS", "NvmlUsers", "UnavailableError", "concerns_all", "opened", "optional", "read"]
-
 logger = logging.getLogger(__name__)
 
 ALONE_LIMIT_SECONDS: Final = 10.0

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from devplug.daemon.sources.host import Host
 
-__all__ = ["EventListener"]
-
 logger = logging.getLogger(__name__)
 
 SLICE_SECONDS: Final = 1.0

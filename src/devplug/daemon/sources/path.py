@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from devplug.daemon.sources.device import HostDeviceNode
     from devplug.holds.hardware import Hardware, Key
 
-__all__ = ["PathSource"]
-
 _LEFT_OUT: Final = "a path that the configuration covers is left out"
 _UNUSABLE: Final = "a device is advertised that no container can open"
 

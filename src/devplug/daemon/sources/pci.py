@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from devplug.daemon.sources.device_nodes import StableLinks
     from devplug.daemon.sources.hardware import SysDevice
 
-__all__ = ["ATTRIBUTES", "LINKS", "PciSource"]
-
 ATTRIBUTES: Final = (
     *("vendor", "device", "subsystem_vendor", "subsystem_device", "class", "revision"),
     *("label", "sriov_totalvfs"),

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from devplug.daemon.sources.device_nodes import StableLinks
     from devplug.daemon.sources.identities import Identity
 
-__all__ = ["STABLE_ATTRIBUTES", "SysfsSource"]
-
 _UNSERVED: Final = "a device matches the configuration but cannot be served"
 
 STABLE_ATTRIBUTES: Final = (

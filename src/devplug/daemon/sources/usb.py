@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from devplug.daemon.sources.device_nodes import StableLinks
     from devplug.daemon.sources.hardware import SysDevice
 
-__all__ = ["ATTRIBUTES", "UsbSource", "port_of"]
-
 logger = logging.getLogger(__name__)
 
 ATTRIBUTES: Final = (

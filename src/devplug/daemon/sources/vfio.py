@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from devplug.daemon.sources.hardware import SysDevice
     from devplug.daemon.sources.host import Host
 
-__all__ = ["Member", "group_fault", "group_nodes", "is_for_user_space", "members", "shared_nodes"]
-
 GROUPS: Final = "/sys/kernel/iommu_groups"
 BRIDGE_CLASSES: Final = ("0x0604", "0x0607")
 """PCI-to-PCI and CardBus bridges, which the kernel ignores in a group: their PCI header has a type of its
