@@ -58,7 +58,7 @@ async def driving(
 
 async def is_current(driver: NodeDriver) -> None:
     """Wait until everything that was offered is published."""
-    await until(lambda: not driver.fault and driver.published.stale_since is None)
+    await until(lambda: not driver.fault and driver.status().stale_since is None)
 
 
 def name(device: Device, resource_name: str = SERIAL) -> str:

@@ -58,7 +58,7 @@ async def test_a_successor_writes_once_it_is_registered_and_its_predecessor_when
                 await until(lambda: second.status.slices)
                 assert server.writes == ["POST"]
                 new.is_ready = True
-                second.wake()
+                second.look_again.notify()
                 await until(lambda: server.devices().keys() == names(B, C))
                 await current(first, [A])
                 assert server.writes == ["POST", "PUT"]
@@ -114,7 +114,7 @@ async def test_a_successor_keeps_the_time_of_a_taint_that_came_while_it_waited(s
                 await current(first, [ILL, B])
                 await until(lambda: second.status.devices == 2)
                 new.is_ready = True
-                second.wake()
+                second.look_again.notify()
                 await until(lambda: not old.is_our_turn() and second.status.stale_since is None)
                 assert server.writes == ["POST", "PUT"]
         new.turns.close()

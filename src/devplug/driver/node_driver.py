@@ -55,9 +55,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from devplug.devices import Device
-    from devplug.driver.offer import ClaimReader, DriverResource, SharesInUse
+    from devplug.driver.offer import ClaimReader, DriverResource
     from devplug.driver.parameters import ParameterDecoder
-    from devplug.driver.status import PublisherStatus
     from devplug.holds.hardware import Use
     from devplug.k8s.account import Account
     from devplug.k8s.client import ApiServer, Kind
@@ -211,11 +210,6 @@ class NodeDriver:
         return self._sockets.is_registered
 
     @property
-    def published(self) -> PublisherStatus:
-        """What is published."""
-        return self._publisher.status
-
-    @property
     def fault(self) -> str:
         """What keeps the driver from being ready; empty if nothing does."""
         return self._sockets.fault or self._slices_fault()
@@ -321,7 +315,9 @@ class NodeDriver:
                 group.create_task(self._pass_on_offers())
                 group.create_task(self._pass_on_uses())
                 group.create_task(self._pass_on_changes(self._publisher.changed))
-                group.create_task(self._pass_on_changes(self._sockets.changed, self._publisher.wake))
+                group.create_task(
+                    self._pass_on_changes(self._sockets.changed, self._publisher.look_again.notify)
+                )
                 group.create_task(self._pass_on_changes(self._sockets.offer.changed))
         finally:
             await self._reader.close()
@@ -349,7 +345,7 @@ class NodeDriver:
         while True:
             change = offer.changed.next
             if any(one.share_ids for one in offer.devices.values()):
-                self._publisher.note_shares(self._sockets.shares_in_use())
+                self._publisher.note_shares(shares_in_use(self.store.claims.values(), offer.devices))
             await change.wait()
 
     async def _pass_on_changes(self, notifier: Notifier, besides: Callable[[], None] = lambda: None) -> None:
@@ -456,10 +452,6 @@ class KubeletSockets:
     def _kubelet(self) -> int | None:
         """Return what tells the kubelet that is there from any other; None while there is none."""
         return self._kubelets if self.is_registered else None
-
-    def shares_in_use(self) -> SharesInUse:
-        """Return the shares of devices that claims use now."""
-        return shares_in_use(self.store.claims.values(), self.offer.devices)
 
     def _look_at_state(self) -> None:
         self.refresh()

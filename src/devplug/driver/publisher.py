@@ -151,13 +151,9 @@ NEVER_STORED: Final = 0xFFFF
 
 
 class KeptFields:
-    """The fields that were asked for since the connection, by slices that are looked at and not stored.
+    """The fields that were asked for since the connection, by slices that are checked and not stored."""
 
-    `rights` names those that this needs, in errors.
-    """
-
-    def __init__(self, rights: str, log_once: Callable[..., None]) -> None:
-        self._rights = rights
+    def __init__(self, log_once: Callable[..., None]) -> None:
         self._log_once = log_once
         self._are_kept: dict[str, bool] = {}
 
@@ -179,7 +175,7 @@ class KeptFields:
             name = slice_name(pool.driver, pool.node_name, NEVER_STORED)
             content = content_of(Write("create", name, 1, 1, (example,)), pool, version)
             try:
-                made = await server.create_dry_run(resource_slices(version), content, rights=self._rights)
+                made = await server.create_dry_run(resource_slices(version), content, rights=PUBLISHER_RIGHTS)
                 self._are_kept[field] = not lost_fields([example], StoredSlice.of(made, version).devices)
             except InvalidError:  # before 1.35 counter sets were in the slice of their devices
                 self._are_kept[field] = False
@@ -233,10 +229,12 @@ class Publisher:
         """When there was something to publish first, by the loop's clock."""
         self._entries = PoolEntries(driver, evicting, wall_clock, self._log_once)
         self._stored = StoredSlices()
-        self._takes_taints = True
-        self._fields = KeptFields(PUBLISHER_RIGHTS, self._log_once)
+        self.takes_taints = True
+        """Whether the API server keeps taints of devices; where not, unhealthy ones are in no slice."""
+        self._fields = KeptFields(self._log_once)
         self._in_use = SharesInUse()
-        self._wake = Notifier()
+        self.look_again = Notifier()
+        """To be notified when `may_begin` may have changed."""
         self._pace = Pace()
         self._urgent_pace = Pace(per_second=URGENT_PER_SECOND)
         self._watch_fails = False
@@ -251,7 +249,7 @@ class Publisher:
             self._first_offer_at = asyncio.get_running_loop().time()
         self._offered = devices
         self._note_stale()
-        self._wake.notify()
+        self.look_again.notify()
 
     def note_shares(self, in_use: SharesInUse) -> None:
         """Take which shares of devices claims use, of which some may have to be left out of slices."""
@@ -260,12 +258,7 @@ class Publisher:
         is_known = self._fields.are_known_to_have(SHARED) and before.alone == in_use.alone
         if not is_known and before != in_use:
             self._note_stale()
-            self._wake.notify()
-
-    @property
-    def takes_taints(self) -> bool:
-        """Whether the API server keeps taints of devices; where not, unhealthy ones are in no slice."""
-        return self._takes_taints
+            self.look_again.notify()
 
     def may_offer(self, resource_name: str, used: Collection[str]) -> bool:
         """Whether the slices have devices of a resource besides those `used`, by what was heard last.
@@ -273,10 +266,6 @@ class Publisher:
         So they may as long as nothing was heard. `used` are names in slices.
         """
         return not self.status.version or not self._stored.names_of(resource_name).issubset(used)
-
-    def wake(self) -> None:
-        """Look at `may_begin` again."""
-        self._wake.notify()
 
     async def run(self) -> None:
         """Keep the slices as they should be, until cancelled.
@@ -301,7 +290,9 @@ class Publisher:
         await self._find_owner(server)
         slices, mine = resource_slices(version), self._mine
         found, since = await server.list_to_watch(slices, fields=mine, rights=PUBLISHER_RIGHTS)
-        self._take_list([StoredSlice.of(one, version) for one in found])
+        slices_now = [StoredSlice.of(one, version) for one in found]
+        self._stored.take_list(slices_now)
+        self._learn_taints(slices_now)
         self._fields.forget()
         if version != self.status.version:
             self._set_status(replace(self.status, version=version))
@@ -312,7 +303,7 @@ class Publisher:
             following = tasks.create_task(self._follow(server, version, since, ends))
             try:
                 while not ends:
-                    change = self._wake.next
+                    change = self.look_again.next
                     wait_seconds = await self._publish(server, version)
                     was_done |= wait_seconds is None or not self._was_our_turn
                     if not ends:
@@ -346,7 +337,7 @@ class Publisher:
             is_proven = True
             if self._watch_fails:
                 self._watch_fails = False
-                self._wake.notify()
+                self.look_again.notify()
 
         steady = asyncio.get_running_loop().call_later(STEADY_SECONDS, prove)
         try:
@@ -366,7 +357,7 @@ class Publisher:
                     if change == "DELETED":  # with its Node, maybe, of which the next one has another UID
                         self._pool = replace(self._pool, node_uid="")
                     self._note_stale()
-                    self._wake.notify()
+                    self.look_again.notify()
         except ClusterError as error:
             self._watch_fails = not is_proven
             ends.append(error)
@@ -374,14 +365,7 @@ class Publisher:
             ends.append(None)
         finally:
             steady.cancel()
-        self._wake.notify()
-
-    # ── what is stored ──
-
-    def _take_list(self, slices: Collection[StoredSlice]) -> None:
-        self._stored.take_list(slices)
-        for one in slices:
-            self._entries.learn_taints(one.devices)
+        self.look_again.notify()
 
     # ── writing ──
 
@@ -408,7 +392,7 @@ class Publisher:
             self._in_use,
             with_shares=with_shares,
             with_counters=with_counters,
-            with_tainted=self._takes_taints,
+            with_tainted=self.takes_taints,
         )
         planned = writes(pool, wanted, self._stored.all(), counter_sets)
         if planned:
@@ -439,9 +423,12 @@ class Publisher:
             self._yielded_at = None
             self._set_status(replace(self.status, conflict=""))
             self._note_stale()
-            for one in self._stored.all():
-                self._entries.learn_taints(one.devices)
+            self._learn_taints(self._stored.all())
         return self._was_our_turn
+
+    def _learn_taints(self, slices: Collection[StoredSlice]) -> None:
+        for one in slices:
+            self._entries.learn_taints(one.devices)
 
     async def _write_all(self, server: ApiServer, version: str, pool: Pool, stage: Sequence[Write]) -> None:
         """Make writes side by side, none after one that fails; raises `ClusterError` when all have ended."""
@@ -485,8 +472,8 @@ class Publisher:
     # ── what people see ──
 
     def _note_lost(self, lost: Collection[str]) -> None:
-        if "taints" in lost and self._takes_taints:
-            self._takes_taints = False
+        if "taints" in lost and self.takes_taints:
+            self.takes_taints = False
             self._log_once(
                 "the API server does not keep taints of devices (feature gate DRADeviceTaints); unhealthy "
                 "devices are left out of slices"
@@ -525,7 +512,7 @@ class Publisher:
         self._set_status(status)
 
     def _note_failure(self, error: ClusterError) -> None:
-        self._takes_taints = True  # it may be another version of the API server next time
+        self.takes_taints = True  # it may be another version of the API server next time
         self._note_stale()
         reason = str(error)
         if reason not in self._reasons:

@@ -144,7 +144,7 @@ class ClaimService:
             yield unary(UNPREPARE[version], self._counters.noting(version, self.unprepare))
 
     async def until_idle(self) -> None:
-        """Wait until nobody works on a claim."""
+        """Wait until all work on claims has ended."""
         await self._is_idle.wait()
 
     # ── calls ──
