@@ -348,6 +348,35 @@ async def test_refused_claim_names_who_holds_the_stick(
         assert f"is held as {ANY} 0403:6001:S by {by}; " in await here.prepare(late)
 
 
+@pytest.mark.parametrize("is_restarted", [False, True], ids=["edit", "restart"])
+@pytest.mark.parametrize(
+    "edit",
+    [usb(OTHER, serve="dra"), usb(ANY, serve="dra", id="k-{serial}")],
+    ids=["renamed", "another id"],
+)
+async def test_claim_that_was_allocated_before_a_rename_gets_its_stick(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch, edit: Described, *, is_restarted: bool
+) -> None:
+    """O6, and rule 2: no other claim is given the stick by its new name meanwhile."""
+    async with dra_node(short_dir, monkeypatch) as here:
+        here.machine.plug(FIRST, "1")
+        await here.start(claims)
+        (old_name,) = here.published()
+        first = here.allocate("first", old_name)
+        await (here.restart if is_restarted else here.edit)(edit)
+        await until(lambda: here.published() not in ([], [old_name]))
+        (new_name,) = here.published()
+        assert await here.prepare(first) == ""
+        await until(lambda: here.published() == [])
+        late = here.allocate("late", new_name)
+        assert "ResourceClaim default/first" in await here.prepare(late)
+        await here.restart(edit)
+        assert await here.prepare(first) == ""
+        assert await here.unprepare(first) == ""
+        await until(lambda: here.published() == [new_name])
+        assert await here.prepare(late) == ""
+
+
 UID = "0123abcd-0123-0123-0123-0123456789ab"
 
 

@@ -81,7 +81,7 @@ class Daemon:
 
     def __init__(self, serving: Serving, context: DaemonContext, group: asyncio.TaskGroup) -> None:
         self._serving = serving
-        serving.drivers.why_withheld = context.ownership.why_withheld
+        serving.drivers.whereabouts = context.ownership.whereabouts
         self._context = context
         self._group = group
         self.node_name = os.environ.get(NODE_NAME_VARIABLE) or platform.node()

@@ -27,13 +27,21 @@ from devplug.cdi.files import CDI_FOLDER
 from devplug.dra.taints import NO_EXECUTE, NO_SCHEDULE
 from devplug.driver.claims import ClaimUse, DeviceUse, used_devices
 from devplug.driver.device_entries import device_name
-from devplug.driver.offer import Offer, ResourceLists, offered_devices, shares_in_use
+from devplug.driver.offer import (
+    Offer,
+    ResourceLists,
+    held_by_former_names,
+    offered_devices,
+    shares_in_use,
+    with_holders,
+)
 from devplug.driver.prepared_claims import STATE_NAME, PreparedClaims
 from devplug.driver.publisher import PUBLISHER_RIGHTS, Publisher, Turns, served_version
 from devplug.driver.service import ClaimService
 from devplug.driver.status import ClaimCounters, HealthService, device_claims
 from devplug.driver.upkeep import Refresher, Sweeper
 from devplug.errors import KubeletError, PluginError
+from devplug.holds.ownership import Whereabouts
 from devplug.k8s.account import ACCOUNT_FOLDER, mounted_account
 from devplug.k8s.client import CLAIMS, connected
 from devplug.k8s.errors import ClusterError, NotThereError
@@ -142,8 +150,8 @@ class NodeDriver:
 
     Raises `PluginError` for a name that makes the sockets' paths too long. `account_of` returns the account
     of the API server, by default the mounted one. `owner` is recorded with each claim. `pods` returns what
-    the kubelet's PodResources listed last, nothing where that is not known. `why_withheld` returns why a
-    device, by its name in slices, is not offered; empty where that is not known.
+    the kubelet's PodResources listed last, nothing where that is not known. `whereabouts` returns what
+    is known of a device that is not offered by a name in slices.
     """
 
     def __init__(
@@ -159,7 +167,7 @@ class NodeDriver:
         account_of: Callable[[], Account] | None = None,
         owner: str = "",
         pods: Callable[[], Sequence[PodResources]] = tuple,
-        why_withheld: Callable[[str], str] = lambda _: "",
+        whereabouts: Callable[[str], Whereabouts] = lambda _: Whereabouts(),
     ) -> None:
         self.name = name
         self.changed = Notifier()
@@ -168,6 +176,7 @@ class NodeDriver:
         self._lists = ResourceLists()
         self._evicting: set[str] = set()
         self._offers = Notifier()
+        self._held_by_former_names: Mapping[tuple[str, str], str] = {}
         self._has_offered = False
         """Whether the publisher was told what there is."""
 
@@ -197,7 +206,7 @@ class NodeDriver:
             pod_uid=pod_uid,
             owner=owner,
             pods=pods,
-            why_withheld=why_withheld,
+            whereabouts=whereabouts,
         )
         self.store = self._sockets.store
         """The claims that use devices."""
@@ -335,7 +344,7 @@ class NodeDriver:
             is_due = self._lists.advance(clock())
             self._sockets.offer.replace(offered_devices(self._lists.devices), self._lists.devices.keys())
             if is_due:
-                self._publisher.offer(dict(self._lists.devices))
+                self._publisher.offer(with_holders(self._lists.devices, self._held_by_former_names))
                 self._has_offered = True
             again_at = self._lists.again_at
             await within(None if again_at is None else again_at - clock(), change.wait())
@@ -344,6 +353,9 @@ class NodeDriver:
         offer = self._sockets.offer
         while True:
             change = offer.changed.next
+            if (held := held_by_former_names(self.store.claims.values())) != self._held_by_former_names:
+                self._held_by_former_names = held
+                self._offers.notify()
             if any(one.share_ids for one in offer.devices.values()):
                 self._publisher.note_shares(shares_in_use(self.store.claims.values(), offer.devices))
             await change.wait()
@@ -364,7 +376,7 @@ class KubeletSockets:
 
     `offer` has the devices that there are, for who finds them. `host_root` is the kubelet's folder as the
     kubelet sees it, where that is not `kubelet_root`; both have the same content. `owner` is recorded with
-    each claim; `pods` and `why_withheld` are as for `NodeDriver`. Raises `PluginError` for a name
+    each claim; `pods` and `whereabouts` are as for `NodeDriver`. Raises `PluginError` for a name
     that makes the sockets' paths too long, and `KubeletError` for a folder that others could change.
     """
 
@@ -383,7 +395,7 @@ class KubeletSockets:
         boot: str = "",
         owner: str = "",
         pods: Callable[[], Sequence[PodResources]] = tuple,
-        why_withheld: Callable[[str], str] = lambda _: "",
+        whereabouts: Callable[[str], Whereabouts] = lambda _: Whereabouts(),
     ) -> None:
         self.name = name
         self.offer = Offer()
@@ -415,7 +427,7 @@ class KubeletSockets:
             decode,
             counters=self.counters,
             owner=owner,
-            why_withheld=why_withheld,
+            whereabouts=whereabouts,
         )
         self._refresher = Refresher(self.store, resources, self.offer)
         self._sweeper = Sweeper(name, node_name, self.store, reader, self._kubelet)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
+from devplug.devices import Health
 from devplug.driver.device_entries import device_name
 from devplug.linux.notifier import Notifier
 
@@ -126,9 +127,15 @@ class Offer:
         self.changed = Notifier()
         """Notified when the devices change, and when a claim begins or ends to use some."""
 
-    def devices_of(self, names: Iterable[str]) -> Sequence[Device | None]:
-        """Return the devices of these names as they are now; None for each that is not offered."""
-        found = map(self.devices.get, names)
+    def devices_of(self, uses: Iterable[DeviceUse]) -> Sequence[Device | None]:
+        """Return the devices that claims use as they are now; None for each that is not offered.
+
+        One may be offered by another name than that by which it was allocated (`held_by_former_names`).
+        """
+        found = (
+            self.devices.get(one.name) or self.devices.get(device_name(one.resource_name, one.device_id))
+            for one in uses
+        )
         return [None if one is None else one.device for one in found]
 
     def replace(self, devices: Mapping[str, OfferedDevice], listed: Iterable[str] = ()) -> None:
@@ -210,6 +217,36 @@ def offered_devices(lists: Mapping[str, Collection[Device]]) -> dict[str, Offere
             ids = tuple(device.id for device in of_one)
             found[device_name(resource_name, name)] = OfferedDevice(resource_name, of_one[0], ids)
     return found
+
+
+def held_by_former_names(claims: Iterable[ClaimUse]) -> dict[tuple[str, str], str]:
+    """Return the devices that claims use by a former name, by resource name and ID, with who holds each.
+
+    An edit gave them their name of now between the allocation and the prepare.
+    """
+    return {
+        (one.resource_name, one.device_id): f"held by ResourceClaim {claim} as {one.name}"
+        for claim in claims
+        for one in claim.devices
+        if not (one.share_id or one.has_admin_access)
+        if one.name != device_name(one.resource_name, one.device_id)
+    }
+
+
+def with_holders(
+    lists: Mapping[str, Collection[Device]], held: Mapping[tuple[str, str], str]
+) -> dict[str, Collection[Device]]:
+    """Return what slices show: devices that are held by a former name are Unhealthy by their name of now.
+
+    The scheduler takes both names for two devices.
+    """
+    shown = dict(lists)
+    for name in {name for name, _ in held} & lists.keys():
+        shown[name] = [
+            one.with_health(Health.unhealthy(held[name, one.id])) if (name, one.id) in held else one
+            for one in lists[name]
+        ]
+    return shown
 
 
 def with_shares(

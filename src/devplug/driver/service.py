@@ -51,11 +51,13 @@ from devplug.driver.claims import (
     still_holds,
     to_clean,
 )
+from devplug.driver.device_entries import device_name
 from devplug.driver.offer import ClaimRequest, with_shares
 from devplug.driver.parameters import configured, merged
 from devplug.driver.status import ClaimCounters
 from devplug.errors import DevplugError, IncidentError, NotReadyError, one_line, quoted
 from devplug.holds.held_device import NotCleanedError
+from devplug.holds.ownership import Whereabouts
 from devplug.k8s.errors import ClusterError, NotThereError, RefusedError
 from devplug.k8s.objects import text
 from devplug.linux.notifier import within
@@ -103,7 +105,7 @@ TEXT_LIMIT_BYTES: Final = 800
 class ClaimService:
     """The service of a driver for claims; lives as long as the driver. Its work runs in `tasks`.
 
-    `why_withheld` returns why a device, by its name in slices, is not offered; empty if that is not known.
+    `whereabouts` returns what is known of a device that is not offered by a name in slices.
     """
 
     def __init__(
@@ -118,7 +120,7 @@ class ClaimService:
         tasks: asyncio.TaskGroup,
         counters: ClaimCounters | None = None,
         owner: str = "",
-        why_withheld: Callable[[str], str] = lambda _: "",
+        whereabouts: Callable[[str], Whereabouts] = lambda _: Whereabouts(),
     ) -> None:
         self._driver = driver
         self._node_name = node_name
@@ -130,7 +132,7 @@ class ClaimService:
         self._tasks = tasks
         self._counters = counters or ClaimCounters()
         self._owner = owner
-        self._why_withheld = why_withheld
+        self._whereabouts = whereabouts
         self._works = 0
         self._is_idle = asyncio.Event()
         self._is_idle.set()
@@ -257,7 +259,7 @@ class ClaimService:
                     raise ClaimRefusedError(
                         f"devices of ResourceClaim {left} are still to be cleaned up after its last use"
                     )
-            self._store.seen[use.uid] = self._offer.devices_of(one.name for one in use.devices)
+            self._store.seen[use.uid] = self._offer.devices_of(use.devices)
             use = await self._begin(use, shared, deadline)
             begun.set()
             tolerations = {one.request: one.tolerations for one in allocated}
@@ -346,10 +348,18 @@ class ClaimService:
         return await self._patient(attempt, NotReadyError, deadline)
 
     def _device(self, one: AllocatedDevice) -> DeviceUse:
-        found = self._offer.devices.get(one.name)
-        if found is None and (why := self._why_withheld(one.name)):
+        """Return the use of an allocated device; an edit may have given it another name since."""
+        found, there = self._offer.devices.get(one.name), Whereabouts()
+        if found is None:
+            there = self._whereabouts(one.name)
+        if there.offered_as is not None:
+            found = self._offer.devices.get(device_name(*there.offered_as))
+            if found is not None and found.device.share_of:
+                found = None  # which share it is, the former name does not tell
+        if found is None and there.reason:
             raise NotReadyError(
-                f"device {quoted(one.name)} is {why}; delete the pod and its claim to get another one"
+                f"device {quoted(one.name)} is {there.reason}; delete the pod and its claim to get another "
+                "one"
             )
         if found is None:
             raise NotReadyError(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from msgspec import Struct, field
@@ -24,6 +25,7 @@ from devplug.wire.sockets import stream
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 
+    from devplug.devices import Device
     from devplug.driver.claims import ClaimUse
     from devplug.driver.offer import Offer
     from devplug.driver.prepared_claims import PreparedClaims
@@ -173,16 +175,15 @@ class HealthService:
             self._on_stream()
 
     def _reports(self) -> Sequence[DeviceHealthReport]:
-        names = {device.name for use in self._store.claims.values() for device in use.devices}
-        return tuple(map(self._report, sorted(names)))
+        uses = {device.name: device for use in self._store.claims.values() for device in use.devices}
+        found = self._offer.devices_of(uses.values())
+        return tuple(self._report(*one) for one in sorted(zip(uses, found, strict=True), key=itemgetter(0)))
 
-    def _report(self, name: str) -> DeviceHealthReport:
-        offered = self._offer.devices.get(name)
-        if offered is None:
+    def _report(self, name: str, device: Device | None) -> DeviceHealthReport:
+        if device is None:
             word, message = HealthWord.UNKNOWN, "the driver does not see the device"
         else:
-            health = offered.device.health
-            word, message = _WORDS[health.state], health.reason
+            word, message = _WORDS[device.health.state], device.health.reason
         return DeviceHealthReport(
             self._node_name, name, word, timeout_seconds=TIMEOUT_SECONDS, message=message
         )

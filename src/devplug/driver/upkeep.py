@@ -79,7 +79,7 @@ class Refresher:
         for uid in self._store.lost():
             is_current &= await self._done(uid, self._store.restore)
         for use in list(self._store.claims.values()):
-            now = self._offer.devices_of(one.name for one in use.devices)
+            now = self._offer.devices_of(use.devices)
             is_known = any(now) or any(one.resource_name in self._offer.listed for one in use.devices)
             is_changed = is_known and now != self._store.seen.get(use.uid)
             if is_changed and self._store.is_prepared(use):
@@ -89,7 +89,7 @@ class Refresher:
     async def _refresh(self, uid: str) -> None:
         use = self._store.claims.get(uid)
         if use is not None and self._store.is_prepared(use):
-            devices = self._offer.devices_of(one.name for one in use.devices)
+            devices = self._offer.devices_of(use.devices)
             if (spec := self._store.spec_of(uid)) is not None:  # else containers get nothing of ours
                 await self._rewrite(use, spec)
             self._store.seen[uid] = devices
@@ -130,7 +130,7 @@ class Refresher:
         for name, requests in by_request(use.devices).items():
             for request, ids in requests.items():
                 devices = [one for one in use.devices if (one.resource_name, one.request) == (name, request)]
-                if not any(one.name in self._offer.devices for one in devices):
+                if not any(self._offer.devices_of(devices)):
                     if name in self._offer.listed:
                         found |= dict.fromkeys(devices)
                     continue  # else their resource has no list yet, or is served no more

@@ -152,6 +152,15 @@ def _outcome(decision: Decision, face: Face, looked: Sequence[AnyFound]) -> Outc
     )
 
 
+class Whereabouts(Struct, frozen=True):
+    """What is known of a device that is not offered by a name."""
+
+    reason: str = ""
+    """Why it is not; empty if that is not known."""
+    offered_as: tuple[str, str] | None = None
+    """The resource name, and the name of the device in it, under which the hardware is found now."""
+
+
 class Ownership(Generic[AnyFound]):
     """Which resource offers which hardware; lives as long as its process.
 
@@ -327,10 +336,10 @@ class Ownership(Generic[AnyFound]):
             one.listed_as: one.reason for one in withheld.values() if one.listed_as
         }
 
-    def why_withheld(self, is_meant: Callable[[str, str], bool]) -> str:
-        """Return why no resource offers a device; empty if that is not known.
+    def whereabouts(self, is_meant: Callable[[str, str], bool]) -> Whereabouts:
+        """Return what is known of a device that is not offered by a name.
 
-        `is_meant` returns whether it has a name in a resource.
+        `is_meant` returns whether it has this name in a resource.
         """
         decision, holds = self._current(), self._holds()
         reasons = [
@@ -349,22 +358,23 @@ class Ownership(Generic[AnyFound]):
         reasons += [(hold.resource_name, hold.name, f"held as {hold}") for hold in holds]
         for resource_name, name, reason in reasons:
             if is_meant(resource_name, name):
-                return reason
+                return Whereabouts(reason)
         known = (self.names.hardware_of(*one) for one in self.names.known() if is_meant(*one))
         hardware = next(known, None)
-        return "" if hardware is None else self._use_of_hardware(hardware, holds)
+        return Whereabouts() if hardware is None else self._whereabouts_of(hardware, holds)
 
-    def _use_of_hardware(self, hardware: Hardware, holds: Iterable[Hold]) -> str:
+    def _whereabouts_of(self, hardware: Hardware, holds: Iterable[Hold]) -> Whereabouts:
         """Return what hardware is held or offered as."""
         twins = self.names.twins
         for hold in holds:
             if hold.use and hold.use.hardware and hardware.is_same(hold.use.hardware, twins):
-                return f"held as {hold}"
+                return Whereabouts(f"held as {hold}")
         for listing in self._listings():
             for found in listing.found:
                 if found.hardware is not None and hardware.is_same(found.hardware, twins):
-                    return f"offered as {listing.resource_name} {found.name} now"
-        return ""
+                    name = listing.resource_name, found.name
+                    return Whereabouts(f"offered as {' '.join(name)} now", name)
+        return Whereabouts()
 
     def _leads_to_it(self, hold: Hold) -> bool:
         """Whether a path of a container still leads to the device that it got, and not to another one."""

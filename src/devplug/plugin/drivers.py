@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from devplug.holds.hardware import after_release
 from devplug.holds.ledger_store import IN_CODE, OtherFiles
-from devplug.holds.ownership import Claims, HeldDevice
+from devplug.holds.ownership import Claims, HeldDevice, Whereabouts
 from devplug.linux.durable_file import read_state
 from devplug.wire.sockets import UNIX_SOCKETS
 
@@ -110,8 +110,8 @@ class Drivers:
         """By path: the claims of drivers in other processes."""
         self.pods: Callable[[], Sequence[PodResources]] = tuple
         """Returns what the kubelet's PodResources listed last; nothing where that is not known, or is old."""
-        self.why_withheld: Callable[[Callable[[str, str], bool]], str] = lambda _: ""
-        """As `Ownership.why_withheld`."""
+        self.whereabouts: Callable[[Callable[[str, str], bool]], Whereabouts] = lambda _: Whereabouts()
+        """As `Ownership.whereabouts`."""
         self._undecided: dict[str, Collection[str]] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -132,7 +132,7 @@ class Drivers:
                 account_of=self._environment.account_of,
                 owner=self._environment.owner,
                 pods=lambda: self.pods(),  # noqa: PLW0108 -- it is set later
-                why_withheld=lambda wanted: self.why_withheld(lambda *one: device_name(*one) == wanted),
+                whereabouts=lambda wanted: self.whereabouts(lambda *one: device_name(*one) == wanted),
             )
             driver.note_undecided(self._undecided.get(name, ()))
             self.is_any.set()

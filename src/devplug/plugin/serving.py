@@ -176,7 +176,7 @@ class Serving:
             notifier=self.notifier,
         )
         self.drivers.pods = self._holds.holders.fresh_pods
-        self.drivers.why_withheld = self._holds.ownership.why_withheld
+        self.drivers.whereabouts = self._holds.ownership.whereabouts
         self._holds_task = self._group.create_task(borne(self._holds.run), name="devplug holds")
 
     def faults(self) -> Mapping[str, str]:
@@ -233,7 +233,7 @@ class Serving:
             on_change,
             held_ids=held_ids or (holding.held_ids if holding else claims.held_ids if claims else None),
             offered=holding.offered if holding else tuple,
-            why_withheld=lambda id_: self.drivers.why_withheld(lambda *one: one == (name, id_)),
+            why_withheld=lambda id_: self.drivers.whereabouts(lambda *one: one == (name, id_)).reason,
         )
         lifecycle: Lifecycle | ClaimedPlugin
         if dra:
