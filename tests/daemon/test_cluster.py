@@ -1,4 +1,4 @@
-"""What the API server knows, asked over real sockets: labels and their changes, trouble, DeviceClasses."""
+"""What the API server knows, asked over real sockets: labels and their changes, trouble, lists."""
 
 from __future__ import annotations
 
@@ -14,12 +14,9 @@ from typing import Any
 
 import pytest
 
-from devplug.daemon.cluster import (
-    extended_resource_names,
-    label_changes,
-    warn_of_device_classes,
-)
-from devplug.k8s.client import Retries
+from devplug.daemon.cluster import label_changes
+from devplug.k8s.account import mounted_account
+from devplug.k8s.client import DEVICE_CLASSES, Retries, connected
 from devplug.k8s.errors import ClusterError
 from tests.daemon.apiserver import ApiServer, api_server, refusal
 from tests.waiting import until
@@ -270,7 +267,7 @@ async def test_a_broken_kubeconfig_is_an_error_that_names_it(folder: Path, conte
     if content is not None:
         (folder / "kubeconfig").write_text(content)
     with pytest.raises(ClusterError, match=f"cannot use the account in {folder}/kubeconfig: .*; mend"):
-        await extended_resource_names(account=folder)
+        await listed(folder)
 
 
 def test_nothing_of_it_is_imported_before_somebody_asks() -> None:
@@ -335,54 +332,28 @@ async def test_the_pods_account_is_used_before_any_kubeconfig_and_its_token_is_r
             assert server.requests[-1].authorization == "Bearer second"
 
 
-# ── DeviceClasses ──
+# ── lists ──
 
 
-async def classes(folder: Path, **served: list[str | None]) -> tuple[frozenset[str], list[str]]:
-    """Return what the classes of these versions claim, and the paths that were asked for."""
-    async with api_server(folder / "kubeconfig") as server:
-        server.classes.update(served)
-        found = await extended_resource_names(account=folder)
-        return found, [request.path for request in server.requests]
-
-
-@pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
-async def test_the_names_of_device_classes_are_found_in_the_newest_version_there_is(
-    folder: Path, version: str
-) -> None:
-    found, paths = await classes(folder, **{version: ["example.com/gpu", None, "example.com/nic"]})
-    assert found == {"example.com/gpu", "example.com/nic"}
-    assert paths[-1] == f"/apis/resource.k8s.io/{version}/deviceclasses"
+async def listed(folder: Path) -> list[str]:
+    """Return the names of all DeviceClasses."""
+    async with connected(lambda: mounted_account(folder, "list deviceclasses")) as server:
+        found: Any = await server.list(DEVICE_CLASSES, rights="list deviceclasses")
+        return [one["metadata"]["name"] for one in found]
 
 
 async def test_a_long_list_is_read_page_by_page(folder: Path) -> None:
-    names: list[str | None] = [f"example.com/r{number}" for number in range(1100)]
-    found, paths = await classes(folder, v1=names)
-    assert found == frozenset(names)
-    assert len(paths) == 3
-
-
-async def test_a_cluster_without_dra_claims_nothing(folder: Path) -> None:
-    assert (await classes(folder))[0] == frozenset()
-
-
-async def test_resource_names_that_device_classes_have_as_well_are_logged(
-    folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    ours = ["example.com/gpu", "example.com/serial", "example.com/camera"]
     async with api_server(folder / "kubeconfig") as server:
-        server.classes["v1"] = ["example.com/gpu", "example.com/camera", "other.com/x"]
-        await warn_of_device_classes(ours, account=folder)
-        await warn_of_device_classes(ours[1:2], account=folder)
-    found = [one.__dict__["names"] for one in caplog.records if "extended resource name" in one.message]
-    assert found == [["example.com/camera", "example.com/gpu"]]
+        server.classes["v1"] = [None] * 1100
+        assert await listed(folder) == [f"c{number}" for number in range(1100)]
+        assert len(server.requests) == 3
 
 
-async def test_device_classes_that_may_not_be_listed_are_an_error_with_what_to_do(folder: Path) -> None:
+async def test_objects_that_may_not_be_listed_are_an_error_with_what_to_do(folder: Path) -> None:
     async with api_server(folder / "kubeconfig") as server:
         server.refusals["list"] = refusal(403, "forbidden")
         with pytest.raises(ClusterError, match="let the ServiceAccount list deviceclasses"):
-            await extended_resource_names(account=folder)
+            await listed(folder)
 
 
 def test_waits_grow_to_their_limit_and_are_never_all_alike() -> None:

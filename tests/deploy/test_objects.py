@@ -178,7 +178,7 @@ def test_rights_are_for_what_was_asked_and_no_more() -> None:
 
     nodes = {"get nodes", "list nodes", "watch nodes"}
     assert rights({}) == set()
-    assert rights({"nodeLabels": {"enabled": True}}) == nodes | {"list deviceclasses"}
+    assert rights({"nodeLabels": {"enabled": True}}) == nodes
     events = {"create events", "patch events", "patch nodes/status"}
     assert rights({"kubeEvents": {"enabled": True}}) == nodes | events
 

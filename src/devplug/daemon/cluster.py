@@ -1,7 +1,4 @@
-"""The cluster's facts: the labels of this machine's Node, and the resource names of DeviceClasses.
-
-Nothing else asks the API server. How it is asked is `k8s.client`'s.
-"""
+"""The labels of this machine's Node, as the API server has them."""
 
 from __future__ import annotations
 
@@ -10,16 +7,14 @@ from contextlib import aclosing
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from devplug.dra.versions import API_VERSIONS
 from devplug.errors import quoted
 from devplug.k8s.account import ACCOUNT_FOLDER, mounted_account
-from devplug.k8s.client import NODES, Retries, connected, device_classes, until_next_try
-from devplug.k8s.errors import ClusterError, NotThereError
-from devplug.k8s.objects import text, texts
+from devplug.k8s.client import NODES, Retries, connected, until_next_try
+from devplug.k8s.errors import ClusterError
+from devplug.k8s.objects import texts
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable, Mapping
-    from contextlib import AbstractAsyncContextManager
+    from collections.abc import AsyncGenerator, Mapping
     from pathlib import Path
 
     from devplug.k8s.client import ApiServer
@@ -31,7 +26,6 @@ WATCH_SECONDS: Final = 300
 """How long one watch lasts before it is started again, as its connection may be dead without a sign."""
 
 _NODE_RIGHTS: Final = "get, list and watch nodes"
-_CLASS_RIGHTS: Final = "list deviceclasses"
 _NAME_ADVICE: Final = "set NODE_NAME from the pod's spec.nodeName"
 
 
@@ -54,7 +48,7 @@ async def label_changes(
     while True:
         try:
             async with (
-                _connected(account, _NODE_RIGHTS) as server,
+                connected(lambda: mounted_account(account, _NODE_RIGHTS)) as server,
                 aclosing(_looks(server, node_name, watch_seconds)) as looks,
             ):
                 async for labels, is_watched in looks:
@@ -105,48 +99,3 @@ async def _looks(
 
 def _labels(node: Object) -> Mapping[str, str]:
     return MappingProxyType(texts(node, "metadata", "labels"))
-
-
-async def extended_resource_names(*, account: Path = ACCOUNT_FOLDER) -> frozenset[str]:
-    """Return the resource names that the cluster's DeviceClasses claim (KEP-5004); none before DRA.
-
-    Raises `ClusterError` if the API server gives no usable answer.
-    """
-    async with _connected(account, _CLASS_RIGHTS) as server:
-        for version in API_VERSIONS:
-            try:
-                classes = await server.list(
-                    device_classes(version),
-                    rights=_CLASS_RIGHTS,
-                    when_absent="the API server has no such API",
-                )
-            except NotThereError:
-                continue
-            return frozenset(text(one, "spec", "extendedResourceName") for one in classes) - {""}
-    return frozenset()
-
-
-async def warn_of_device_classes(resource_names: Iterable[str], *, account: Path = ACCOUNT_FOLDER) -> None:
-    """Log which of these resources, of device plugins, a DeviceClass has as well.
-
-    A Node may serve a resource name by a device plugin or by DRA, not by both (KEP-5004): each side counts
-    all devices, and the scheduler allocates more than there are.
-    """
-    try:
-        claimed = await extended_resource_names(account=account)
-    except ClusterError as error:
-        logger.info(
-            "cannot read DeviceClasses; a DRA DeviceClass with the same resource name is not noticed",
-            extra={"reason": str(error)},
-        )
-        return
-    if names := sorted(claimed.intersection(resource_names)):
-        logger.warning(
-            "a DRA DeviceClass has this extended resource name, too; a Node may serve it by a "
-            "device plugin or by DRA, not by both",
-            extra={"names": names},
-        )
-
-
-def _connected(account: Path, rights: str) -> AbstractAsyncContextManager[ApiServer]:
-    return connected(lambda: mounted_account(account, rights))

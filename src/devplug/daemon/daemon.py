@@ -139,11 +139,11 @@ class Daemon:
 
     async def _follow_labels(self) -> None:
         """Apply the configuration again whenever the labels of this machine's Node change."""
-        from devplug.daemon.cluster import label_changes, warn_of_device_classes
+        from devplug.daemon.cluster import label_changes
 
         async with aclosing(label_changes(self.node_name)) as changes:
             async for labels in changes:
-                is_first, self._labels = self._labels is None, labels
+                self._labels = labels
                 if self._config is None:
                     continue
                 try:
@@ -153,8 +153,6 @@ class Daemon:
                         "a resource for the new labels of this Node cannot be served",
                         extra={"reason": str(error)},
                     )
-                if is_first:
-                    await warn_of_device_classes([*self.device_plugins])
 
     async def _apply(self, config: Config) -> None:
         placement = placement_of(config, self.node_name, self._labels)

@@ -123,7 +123,7 @@ def lines_for(needs: Needs, *, may_open: bool = True, kube_events: bool = False)
         *_line("the NVIDIA driver, by the runtime class nvidia", needs.nvidia),
         *_line("MIG instances, by the capability SYS_ADMIN", needs.mig),
         *_line("the machine's network", needs.host_network),
-        *_line("a token, to read Nodes and DeviceClasses", needs.node_labels),
+        *_line("a token, to read Nodes", needs.node_labels),
         *_line(
             "a token, to read claims and write the ResourceSlices of its Node; /var/run/cdi and the sockets "
             "of DRA drivers",

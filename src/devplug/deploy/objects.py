@@ -214,8 +214,6 @@ def role(values: Values, names: Names) -> Object:
     """Return the ClusterRole: Nodes and Events of Nodes are not within a namespace that we know."""
     reads_labels = values["nodeLabels"]["enabled"] or values["kubeEvents"]["enabled"]
     rules = [_rule("", "nodes", *(("get", "list", "watch") if reads_labels else ("get",)))]
-    if values["nodeLabels"]["enabled"]:
-        rules.append(_rule("resource.k8s.io", "deviceclasses", "list"))
     if values["kubeEvents"]["enabled"]:
         rules += [_rule("", "nodes/status", "patch"), _rule("", "events", "create", "patch")]
     if values["dra"]["enabled"]:

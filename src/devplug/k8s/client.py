@@ -39,7 +39,6 @@ __all__ = [
     "Kind",
     "Retries",
     "connected",
-    "device_classes",
     "resource_slices",
     "until_next_try",
 ]
@@ -92,11 +91,6 @@ DEVICE_TAINT_RULES: Final = tuple(
     for version in ("v1beta2", "v1alpha3")
 )
 """The versions of the DeviceTaintRules, the newest first: a cluster may serve any of them, or none."""
-
-
-def device_classes(version: str) -> Kind:
-    """Return the DeviceClasses of one version of resource.k8s.io."""
-    return replace(DEVICE_CLASSES, version=version)
 
 
 def resource_slices(version: str) -> Kind:
