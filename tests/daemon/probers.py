@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import logging
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,24 @@ CARD = "/sys/devices/pci0000:00/0000:00:01.0"
 def prober(root: Path, *rules: HealthRule, time: Time | None = None) -> Prober:
     given: dict[str, Any] = {} if time is None else {"clock": time.clock, "sleep": time.sleep}
     return Prober(rules, Host(root), resource_name=RESOURCE, **given)
+
+
+@contextmanager
+def doubts() -> Iterator[Mapping[str, str]]:
+    """Collect why checks had no result, by device ID, as the log has it."""
+    found: dict[str, str] = {}
+
+    class Reasons(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "device_id" in record.__dict__:
+                found[record.__dict__["device_id"]] = record.__dict__["reason"]
+
+    log, handler = logging.getLogger("devplug.daemon.health"), Reasons()
+    log.addHandler(handler)
+    try:
+        yield found
+    finally:
+        log.removeHandler(handler)
 
 
 def command(*arguments: str, timeout_seconds: float = 5) -> HealthRule:

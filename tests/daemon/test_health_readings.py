@@ -14,7 +14,7 @@ from devplug.daemon.config.types import HealthRule
 from devplug.daemon.sources.device import HostDevice, HostDeviceNode
 from devplug.devices import Health
 from tests.daemon.hosts import char_node, link, needs_mknod, tree
-from tests.daemon.probers import CARD, UP, at_work, card, command, file_rule, prober, unknown
+from tests.daemon.probers import CARD, UP, at_work, card, command, doubts, file_rule, prober, unknown
 from tests.waiting import until
 
 NULL = HostDeviceNode("/dev/null", (1, 3))
@@ -32,8 +32,9 @@ def first_answer(root: Path, rule: HealthRule, found: HostDevice) -> tuple[Healt
         async with at_work(one):
             await one.first_check([found])
 
-    asyncio.run(check())
-    return one.health_of(found.name), one.doubt_of(found.name)
+    with doubts() as reasons:
+        asyncio.run(check())
+    return one.health_of(found.name), reasons.get(found.name, "")
 
 
 GOOD = (Health.healthy(), "")

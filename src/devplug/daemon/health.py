@@ -239,16 +239,10 @@ class Prober:
 
         Never unknown. To a list, unknown means that the last word stands; that may be an "unplugged" which
         is over, or what another rule says. Each rule has its own last word, which outlasts what cannot be
-        read, and `doubt_of` tells of that.
+        read; the log has the reason.
         """
         watched = self._watched.get(name)
         return watched.health if watched else Health.healthy()
-
-    def doubt_of(self, name: str) -> str:
-        """Return why the latest readings of a device gave no result; empty if all gave one."""
-        watched = self._watched.get(name)
-        doubts = [judgement.doubt for judgement in watched.judgements] if watched else []
-        return "; ".join(dict.fromkeys(filter(None, doubts)))
 
     def _add(self, found: HostDevice) -> _Watched:
         known = self._watched.get(found.name)
@@ -495,8 +489,6 @@ class Judgement(Struct, frozen=True):
     success_threshold: int
     health: Health = Health.unknown("not checked yet")
     """The health so far, with the reason of the reading that brought it; unknown until one said anything."""
-    doubt: str = ""
-    """Why the last reading was unknown; empty if it was not."""
     against: int = 0
     """How many readings in a row contradict it."""
 
@@ -504,16 +496,15 @@ class Judgement(Struct, frozen=True):
         """Return what the rule thinks once there is one more reading."""
         if reading.outcome is Outcome.UNKNOWN:
             is_open = self.health.state is HealthState.UNKNOWN
-            health = Health.unknown(reading.reason) if is_open else self.health
-            return replace(self, health=health, doubt=reading.reason)
+            return replace(self, health=Health.unknown(reading.reason)) if is_open else self
         said = Health.from_fault(reading.reason) if reading.outcome is Outcome.BAD else Health.healthy()
         if said.state is self.health.state:
-            return replace(self, doubt="", against=0)
+            return replace(self, against=0)
         needed = {
             HealthState.UNKNOWN: 1,
             HealthState.HEALTHY: self.failure_threshold,
             HealthState.UNHEALTHY: self.success_threshold,
         }[self.health.state]
         if self.against + 1 < needed:
-            return replace(self, doubt="", against=self.against + 1)
-        return replace(self, health=said, doubt="", against=0)
+            return replace(self, against=self.against + 1)
+        return replace(self, health=said, against=0)
