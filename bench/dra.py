@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from devplug.conformance.dra.slice_rules import Device
     from devplug.sandbox.scripted_api_server import ScriptedApiServer
 
-__all__ = ["BACK", "COUNTS", "MORE_MEMORY", "PREPARED", "REGISTERED", "DraCounts", "measure_dra"]
-
 DRIVER: Final = "bench.devplug.io"
 NODE: Final = "bench-node"
 FEW: Final = 8

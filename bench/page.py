@@ -31,8 +31,6 @@ from bench.transports import COLUMNS, DAEMON, GO, SETTLED
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["CLAIMS", "main", "page"]
-
 RESULTS: Final = Path(__file__).parent / "results" / "transports.json"
 SCHEDULING_RESULTS: Final = RESULTS.with_name("scheduling.json")
 DRA_RESULTS: Final = RESULTS.with_name("dra.json")

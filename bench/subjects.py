@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from devplug.conformance.scripted_kubelet import Client, ScriptedKubelet
 
-__all__ = ["built"]
-
 STOP_SECONDS = 15
 
 REGISTER_SECONDS = 30

@@ -19,8 +19,6 @@ from typing import Any, Final
 
 import pytest
 
-__all__ = ["Browser", "BrowserError", "browser", "needs_chromium"]
-
 _PATIENCE_SECONDS: Final = 20.0
 _LOOK_SECONDS: Final = 0.02
 

@@ -122,7 +122,7 @@ def test_all_lacks_no_public_class_or_function(module: str) -> None:
 
 
 def is_public(module: str, name: str) -> bool:
-    """Whether other modules may import a name; a module that no user imports may have no `__all__`."""
+    """Whether other modules may import a name; only modules that users import have `__all__`."""
     face = read(module).face
     return not name.startswith("_") if face is None else name in face
 

@@ -16,8 +16,6 @@ from typing import Any, Final, TypeVar
 
 import pytest
 
-__all__ = ["BACKEND", "in_no_time", "in_virtual_time", "now", "on_virtual_time", "passes", "play", "still"]
-
 Outcome = TypeVar("Outcome")
 """What a story comes to."""
 

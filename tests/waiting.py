@@ -7,8 +7,6 @@ from typing import Final, TypeVar
 
 from tests.virtualtime import passes
 
-__all__ = ["until"]
-
 Found = TypeVar("Found")
 
 FIRST_SECONDS: Final = 0.002

@@ -21,8 +21,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["main"]
-
 _CLONE_NEWUSER: Final = 0x10000000
 _LIMITS: Final = {
     "instances": Path("/proc/sys/user/max_inotify_instances"),

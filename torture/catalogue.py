@@ -20,20 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-__all__ = [
-    "INVARIANTS",
-    "PATIENCE",
-    "SMOKE_DIVISOR",
-    "BrokenError",
-    "Case",
-    "CaseResult",
-    "Round",
-    "RunResult",
-    "Trial",
-    "case",
-    "cases",
-]
-
 INVARIANTS: Final = {
     "I1": "no device is in two containers that run",
     "I2": "the kubelet's view is the truth within 2 s of the fault's end; after its restart p99 within 1 s",

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from devplug.driver.claims import ClaimUse
     from devplug.k8s.objects import Object
 
-__all__ = ["DRIVER", "MEMORY", "NAMESPACE", "NODE", "Claims", "NodeFiles", "doubly"]
-
 DRIVER: Final = "devices.example.com"
 NODE: Final = "torture-node"
 NAMESPACE: Final = "default"

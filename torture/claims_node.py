@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from devplug.sandbox.scripted_api_server import ScriptedApiServer
     from torture.daemons import Daemon, Node
 
-__all__ = ["RESOURCE", "ClaimsNode", "RunningPod", "claims_node"]
-
 RESOURCE: Final = "example.com/a"
 
 

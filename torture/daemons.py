@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from devplug.kubelet.settings import KubeletSettings
     from devplug.web.client import Response
 
-__all__ = ["Daemon", "Node", "config_text", "node", "pod_of", "until"]
-
 START_SECONDS: Final = 30.0
 """How long a process may take until it is registered: beside all the others, a start takes its time."""
 

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["STEPS", "die_at", "follow_steps"]
-
 STEPS: Final = frozenset(
     {"open", "os.chmod", "os.mkdir", "os.remove", "os.rename", "fcntl.flock", "subprocess.Popen"}
 )

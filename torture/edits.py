@@ -21,8 +21,6 @@ import devplug
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["Edit", "always", "ignore", "mutated", "never", "returns", "sets", "skip", "swap"]
-
 SOURCE: Final = Path(devplug.__file__).parent
 
 _Change: TypeAlias = "Callable[[ast.AST], ast.AST | None]"

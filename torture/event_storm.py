@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-__all__ = ["storm"]
-
 PORTION: Final = 100
 """How many follow each other without a pause."""
 

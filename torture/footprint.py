@@ -21,19 +21,6 @@ if TYPE_CHECKING:
 
     from torture.catalogue import Trial
 
-__all__ = [
-    "GROWTH_LIMIT_BYTES",
-    "Holdings",
-    "Told",
-    "forget_highest",
-    "highest_bytes",
-    "holdings",
-    "holdings_of",
-    "nothing_kept",
-    "resident_bytes",
-    "told",
-]
-
 # ── what it holds ──
 
 GROWTH_LIMIT_BYTES: Final = 2 * 1024 * 1024

@@ -12,8 +12,6 @@ from devplug.plugin.resource_lock import new_socket_name
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Strangers"]
-
 
 @dataclass(slots=True)
 class Strangers:

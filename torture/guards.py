@@ -14,8 +14,6 @@ from torture.edits import always, ignore, never, returns, sets, skip, swap
 if TYPE_CHECKING:
     from torture.edits import Edit
 
-__all__ = ["GUARDS", "Guard"]
-
 
 @dataclass(frozen=True, slots=True, init=False)
 class Guard:

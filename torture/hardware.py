@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from devplug.daemon.resource import ConfiguredPlugin
     from torture.catalogue import Trial
 
-__all__ = ["MAJOR", "Hardware", "UsbDevices", "discovered", "may_make_nodes", "resource_of"]
-
 MAJOR: Final = 240
 """A major for local use (devices.txt): nothing answers, and nothing opens it here."""
 

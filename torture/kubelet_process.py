@@ -19,8 +19,6 @@ from torture.footprint import resident_bytes
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-__all__ = ["FarKubelet", "far_kubelet"]
-
 READY: Final = "ready\n"
 
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from torture.catalogue import Case
 
-__all__ = ["main", "page"]
-
 RESULTS: Final = Path(__file__).parent / "results"
 
 HEAD: Final = """\

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["swapped"]
-
 _HERE: Final = -100
 _EXCHANGE: Final = 2
 """linux/fs.h RENAME_EXCHANGE: both names are always there, and one never leads to half of anything."""

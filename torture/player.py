@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from torture.catalogue import Case
 
-__all__ = ["main", "play"]
-
 
 def play(
     case: Case,

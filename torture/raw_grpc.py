@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from devplug.wire.deviceplugin import Method
 
-__all__ = ["CODES", "Connection", "Exchange", "dialled", "listening_socket"]
-
 Request = TypeVar("Request")
 Response = TypeVar("Response")
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from devplug.wire.values import AdvertisedDevice, RegisterRequest
 
-__all__ = ["RIGHT", "Attempt", "Client", "HandKubelet", "Life", "Manner", "Phase", "hand_kubelet"]
-
 
 class Phase(enum.StrEnum):
     """The steps of a registration, as a kubelet reaches them; then its calls for a pod."""

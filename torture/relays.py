@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Leaps", "Relay"]
-
 PIECE_BYTES: Final = 16 * 1024
 
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from devplug.wire.sockets import Peer
     from devplug.wire.values import AdvertisedDevice, RegisterRequest
 
-__all__ = ["ActedKubelet", "Attempt", "Client", "Stream", "acted_kubelet"]
-
 Behaviour: TypeAlias = "Callable[[RegisterRequest], Awaitable[None]]"
 
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from devplug import Serving
     from devplug.kubelet.settings import KubeletSettings
 
-__all__ = ["RESOURCE", "Bed", "Fed", "bed", "devices", "within"]
-
 RESOURCE: Final = "example.com/a"
 TRUTH_SECONDS: Final = 2.0
 """I2: how long the kubelet's view may differ from the truth after a fault's end."""

@@ -20,8 +20,6 @@ from devplug.wire.http2.headers import header_block
 if TYPE_CHECKING:
     from random import Random
 
-__all__ = ["HELLO", "answers", "call", "chain", "frames", "raw", "spoilt"]
-
 HELLO: Final = PREFACE + Settings(()).to_bytes()
 
 _CALL: Final = [

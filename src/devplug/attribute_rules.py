@@ -9,8 +9,6 @@ from devplug.errors import quoted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["AttributeValue", "attribute_faults", "attribute_text", "capacity_faults", "is_text"]
-
 AttributeValue: TypeAlias = "bool | int | str"
 """What an attribute may be; one of its strings is a `Version`."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["backoff_seconds"]
-
 
 def backoff_seconds(failures: int, first_seconds: float, most_seconds: float) -> float:
     """Return the wait after so many failures in a row: twice the last one, within the bounds; 0.0 after none.

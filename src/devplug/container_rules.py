@@ -8,8 +8,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["ENV_VALUE_LIMIT_BYTES", "container_path_fault", "loads_code", "replaces_code"]
-
 ENV_VALUE_LIMIT_BYTES: Final = 32 * 1024
 """A quarter of what Linux takes as one argument or variable, so that long lists of devices still fit."""
 

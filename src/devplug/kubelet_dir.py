@@ -4,21 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = [
-    "CDI_DIR",
-    "CDI_DIRS",
-    "CDI_DIR_VARIABLE",
-    "CHECKPOINT_NAME",
-    "DRA_HEALTH_NAME",
-    "DRA_STATE_NAME",
-    "KUBELET_PLUGIN_DIR",
-    "KUBELET_ROOT",
-    "KUBELET_ROOT_VARIABLE",
-    "KUBELET_SOCKET",
-    "POD_RESOURCES_NAME",
-    "REGISTRY_NAME",
-]
-
 KUBELET_ROOT: Final = "/var/lib/kubelet"
 """Where the kubelet keeps its files unless its --root-dir says otherwise, as that of k0s does."""
 

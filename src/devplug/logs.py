@@ -16,8 +16,6 @@ from devplug.errors import printable
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["AUDIT", "FORMS", "LEVELS", "FactFormatter", "Form", "JsonFormatter", "RepeatFilter", "show_logs"]
-
 AUDIT: Final = "devplug.audit"
 """The logger of what was registered, given out and let go: one line each, to be kept longer than others."""
 

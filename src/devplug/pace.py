@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-__all__ = ["Pace"]
-
 
 class Pace(Struct):
     """How fast things may follow each other: a burst at once, then a steady rate. Times are seconds."""

@@ -16,27 +16,6 @@ if TYPE_CHECKING:
 
     from devplug.devices import Device
 
-__all__ = [
-    "STATUS_SOCKETS",
-    "ConfigStatus",
-    "DeviceClaim",
-    "DeviceStatus",
-    "DriverStatus",
-    "Holder",
-    "NodeStatus",
-    "PodResourcesStatus",
-    "ProcessStatus",
-    "ResourceStatus",
-    "Takeover",
-    "faults_of",
-    "grouped_faults",
-    "health_word",
-    "node_value",
-    "process_of",
-    "status_socket_name",
-    "text_of",
-]
-
 
 # ── values ──
 

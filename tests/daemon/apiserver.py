@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-__all__ = ["ApiServer", "Request", "api_server", "refusal", "write_kubeconfig"]
-
 
 @dataclass(frozen=True, slots=True)
 class Request:

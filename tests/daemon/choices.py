@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from devplug.daemon.preference import Candidate, preferred
 
-__all__ = ["chosen", "indexes", "linked", "on_nodes", "replicas"]
-
 
 def replicas(**free: str) -> list[Candidate]:
     """Candidates by found device: `a="02"` are a::0 and a::2."""

@@ -20,8 +20,6 @@ from rich.terminal_theme import TerminalTheme
 from devplug.cli.demo_report import Reporter, TextReporter
 from tests.docs.pages import DOCS, ROOT
 
-__all__ = ["PICTURE", "README", "RECORDING", "SHOWN", "drawn", "recording", "told"]
-
 RECORDING: Final = DOCS / "images" / "demo.json"
 """What `devplug demo --output json` printed."""
 

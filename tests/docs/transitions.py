@@ -14,8 +14,6 @@ from devplug.plugin.socket_registration import CALLS, STREAMS
 from devplug.plugin.watcher_registration import TRANSITIONS
 from tests.docs.pages import DOCS
 
-__all__ = ["DRAWN", "TABLES", "drawn"]
-
 TABLES: Final[Mapping[str, Mapping[Any, Mapping[Any, str]]]] = {
     "our call": CALLS,
     "its stream": STREAMS,

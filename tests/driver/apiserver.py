@@ -16,8 +16,6 @@ from devplug.sandbox.registry import NODES, RESOURCE_SLICES, Registry
 from devplug.sandbox.server.listener import ApiServer
 from tests.sandbox.server.beds import TOKEN, no_control, no_logs, no_metrics, registry_of_test
 
-__all__ = ["NODE", "Cluster", "cluster"]
-
 NODE = "worker-0"
 
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]

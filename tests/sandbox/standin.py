@@ -20,8 +20,6 @@ from devplug.sandbox.control import Control
 from devplug.sandbox.registry import NODES, Registry
 from devplug.sandbox.sandboxdir import SandboxDir, SandboxRecord
 
-__all__ = ["FakeCluster", "StandIn", "up_in"]
-
 
 class FakeCluster:
     """Notes what is called, and refuses what the real one would."""

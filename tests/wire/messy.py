@@ -8,8 +8,6 @@ from typing import Any
 from devplug.wire.protobuf import Field, Kind, Layout
 from devplug.wire.wireformat import varint
 
-__all__ = ["messy"]
-
 NUMBERS = (1, 2, 3, 15, 16, 99, (1 << 29) - 1, 1 << 29)
 TEXTS = (b"", b"a", b"abc", "é".encode(), b"\xff", b"\xed\xa0\x80", b"\0", b"\xf4\x90\x80\x80")
 

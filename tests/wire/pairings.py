@@ -9,8 +9,6 @@ import pytest
 
 from devplug.wire.transport import GRPCIO, OWN, Transport, chosen
 
-__all__ = ["PAIRINGS", "Pairing", "pairing"]
-
 
 @dataclass(frozen=True)
 class Pairing:

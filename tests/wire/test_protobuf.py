@@ -9,9 +9,9 @@ import pytest
 
 from devplug.wire import deviceplugin, protobuf
 from devplug.wire.codecs import MalformedMessageError
-from devplug.wire.protobuf import DEPTH_LIMIT, Field, Kind, Layout, MalformedError, decode, encode
+from devplug.wire.protobuf import DEPTH_LIMIT, Field, Kind, Layout, decode, encode
 from devplug.wire.values import AdvertisedDevice
-from devplug.wire.wireformat import varint
+from devplug.wire.wireformat import MalformedError, varint
 from tests.wire.messy import messy
 from tests.wire.referee import LAYOUTS, NAMES, Tree, agree, descriptor, plain, verdict, written
 

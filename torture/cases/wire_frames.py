@@ -9,7 +9,8 @@ from devplug.wire.http2 import events
 from devplug.wire.http2.connection import Connection, Limits
 from devplug.wire.http2.errors import ErrorCode
 from devplug.wire.http2.headers import header_block
-from devplug.wire.protobuf import MalformedError, decode
+from devplug.wire.protobuf import decode
+from devplug.wire.wireformat import MalformedError
 from tests.wire.messy import messy
 from tests.wire.referee import NAMES, agree, plain, verdict
 from torture.catalogue import Round, case

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from devplug.wire.deviceplugin import Method
     from torture.testbed import Bed
 
-__all__ = ["ANSWERS", "ENDS", "HEALTHY_IDS", "BothEnds", "Row", "answer_fault", "both_ends", "raw"]
-
 HEALTHY_IDS: Final = ("d0", "d1", "d2", "d3")
 
 ENDS: Final = ("plugin", "kubelet", "podresources")

@@ -7,33 +7,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = [
-    "ACK",
-    "CONTINUATION",
-    "DATA",
-    "END_HEADERS",
-    "END_STREAM",
-    "FRAME_LIMIT_BYTES",
-    "GOAWAY",
-    "HEADERS",
-    "PADDED",
-    "PING",
-    "PREFACE",
-    "PRIORITY",
-    "PUSH_PROMISE",
-    "RST_STREAM",
-    "SETTINGS",
-    "WINDOW_UPDATE",
-    "call",
-    "frame",
-    "greeting",
-    "headers_of",
-    "hpack_number",
-    "literal",
-    "message",
-    "setting",
-]
-
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 FRAME_LIMIT_BYTES: Final = 16_384
 """What every server takes in one frame, unless it says more (SETTINGS_MAX_FRAME_SIZE)."""

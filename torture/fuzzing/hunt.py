@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from torture.catalogue import Trial
 
-__all__ = ["ODD_TEXTS", "Clock", "Entry", "entries", "hunt", "mutated", "of_each", "replayed"]
-
 ODD_BYTES: Final = (
     b"\x00",
     b"\x7f",

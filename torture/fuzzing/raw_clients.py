@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from pathlib import Path
     from random import Random
 
-__all__ = ["KINDS", "Conversation", "Outcome", "Target", "hold"]
-
 
 @dataclass(frozen=True, slots=True)
 class Target:

@@ -9,8 +9,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-__all__ = ["Field", "Part", "fields_of", "mutated_message", "varint", "written"]
-
 VARINT, FIXED64, BYTES, GROUP, END_GROUP, FIXED32 = range(6)
 
 DEPTH_LIMIT: Final = 6

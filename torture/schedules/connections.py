@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from devplug.wire.deviceplugin import Method
     from torture.schedules.network import MemoryTransport, Network, Owner
 
-__all__ = ["Call", "Connection", "MemoryPeer"]
-
 logger = logging.getLogger(__name__)
 
 

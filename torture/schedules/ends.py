@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from devplug.kubelet.topology import TopologyHint
     from torture.schedules.world import World
 
-__all__ = ["RESOURCE", "KubeletEnd", "PluginEnd"]
-
 RESOURCE: Final = "example.com/a"
 METRICS: Final = KubeletMetrics()
 """Of all kubelets together: nobody here reads them, and making them is slow."""

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from devplug.wire.sockets import Binding
     from torture.schedules.network import Network, Owner
 
-__all__ = ["MemoryFolder", "MemorySockets", "MemoryWatcher"]
-
 
 class MemorySockets:
     """The sockets of one folder, as one process has them. Those of Go are seen before they listen."""

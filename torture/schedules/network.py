@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from torture.schedules.connections import Call, Connection, MemoryPeer
     from torture.schedules.plan import Chance
 
-__all__ = ["MemoryTransport", "Network", "Node", "Owner"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     import random
 
-__all__ = ["Chance", "Family", "Fault", "Kind", "Plan", "drawn_plan"]
-
 QUICK_SECONDS: Final = 0.001
 BUSY_SECONDS: Final = 0.05
 SLOW_SECONDS: Final = 1.0

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from torture.schedules.network import Node
     from torture.schedules.plan import Plan
 
-__all__ = ["Played", "Player", "StuckError"]
-
 TRUTH_SECONDS: Final = 2.0
 DEAF_SECONDS: Final = 8.0
 """As long as a level check takes that finds what an event did not tell, and what follows it."""

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from devplug.wire.sockets import Listener
     from torture.schedules.plan import Chance, Fault, Plan
 
-__all__ = ["World"]
-
 OUR_SOCKETS: Final = "-".join(new_socket_name(RESOURCE).split("-")[:2])
 """What the names of our sockets begin with."""
 

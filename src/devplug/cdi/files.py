@@ -21,17 +21,6 @@ from devplug.linux.trust import check_trusted
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = [
-    "CDI_FOLDER",
-    "content_of",
-    "explained",
-    "is_remains",
-    "is_same_file",
-    "opened",
-    "try_lock",
-    "write_locked",
-]
-
 CDI_FOLDER: Final = Path(CDI_DIR)
 """Where runtimes look for generated specs (pkg/cdi/spec-dirs.go); it is in memory, and empty after a boot."""
 

@@ -21,27 +21,6 @@ from devplug.errors import quoted
 if TYPE_CHECKING:
     from devplug.devices import ContainerResponse
 
-__all__ = [
-    "UNPLUGGED_PATH",
-    "CdiDevice",
-    "CdiMount",
-    "CdiNode",
-    "CdiOwner",
-    "CdiSpec",
-    "bind_options",
-    "device_faults",
-    "device_name",
-    "faults",
-    "kind_faults",
-    "kind_of",
-    "minimum_version",
-    "parse",
-    "qualified_name",
-    "response_device",
-    "text",
-    "unplugged",
-]
-
 NAME_LEAST: Final = 2
 """A class of one letter panics the library up to 1.1.0, and containerd or CRI-O with it, at every look into
 the folder (validateVendorOrClassName in pkg/parser/parser.go); before 0.5.0 a device name did so, too."""

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from devplug.k8s.account import Account
     from devplug.sandbox.sandboxdir import SandboxDir
 
-__all__ = ["advertise"]
-
 _JSON_PATCH: Final = "application/json-patch+json"
 _RIGHTS: Final = (
     "kubectl create clusterrole devplug-advertise --verb=get,patch --resource=nodes,nodes/status, "

@@ -21,8 +21,6 @@ from devplug.cli.options import (
 from devplug.cli.run_options import DEFAULT_CONFIG
 from devplug.cli.startup import LazyCommands
 
-__all__ = ["commands"]
-
 _EPILOG_ADVERTISE = """\b
 Examples:
   devplug advertise worker-0 example.com/license=2

@@ -9,8 +9,6 @@ from click.shell_completion import get_completion_class
 
 from devplug.cli.exits import OK
 
-__all__ = ["completion_command"]
-
 _VARIABLE: Final = "_DEVPLUG_COMPLETE"
 """What a shell sets when it asks us; click derives it from the program's name."""
 

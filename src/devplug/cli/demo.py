@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from devplug.cli.demo_report import Reporter
     from devplug.daemon.config.types import Config
 
-__all__ = ["DemoError", "demo", "play"]
-
 Facts = dict[str, Any]
 
 STEP_SECONDS: Final = 20.0

@@ -22,8 +22,6 @@ from devplug.daemon.sources.path import PathSource
 if TYPE_CHECKING:
     from devplug.daemon.config.types import Config
 
-__all__ = ["HotPlug", "LoopPlug", "TerminalPlug", "best_plug", "demo_config", "devices_here", "shared_here"]
-
 
 _SHARED: Final = (("fuse", "/dev/fuse"), ("kvm", "/dev/kvm"), ("tun", "/dev/net/tun"))
 _REPLICAS: Final = 10

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.status import Status
 
-__all__ = ["JsonReporter", "Reporter", "TextReporter"]
-
 Facts = dict[str, Any]
 
 ROWS_PER_RESOURCE = 4

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from devplug.daemon.sources.device import HostDevice, HostDeviceNode
     from devplug.k8s.yaml import Value
 
-__all__ = ["discover"]
-
 NODES_LIMIT: Final = 4
 """Most nodes of one device that fit into a table; `-o wide` has all."""
 

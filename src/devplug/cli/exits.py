@@ -11,8 +11,6 @@ from devplug.errors import ConfigError, DevplugError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["BAD_INPUT", "FAILED", "INTERRUPTED", "OK", "OUR_BUG", "exit_code_of", "say"]
-
 OK: Final = 0
 FAILED: Final = 1
 """Judged and failed."""

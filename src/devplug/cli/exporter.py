@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from devplug.web.addresses import Address
 
-__all__ = ["exporter", "exporter_command"]
-
 _EPILOG: Final = """\b
 Examples:
   devplug exporter

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from devplug.daemon.importers.translation import Translation
     from devplug.k8s.yaml import Value
 
-__all__ = ["import_", "import_file"]
-
 STANDARD_INPUT: Final = "-"
 
 _EPILOG: Final = """\b

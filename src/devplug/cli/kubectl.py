@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from devplug.monitor.cluster_reader import ClusterLists
     from devplug.monitor.cluster_view import NodeCount, PodDevices
 
-__all__ = ["devices", "devices_command", "main"]
-
 _EPILOG: Final = """\b
 Examples:
   kubectl devices

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from devplug.daemon.sources.host import Host
 
-__all__ = ["SANDBOX_DIR_VARIABLE", "machine_numa_nodes", "pod_resources_socket"]
-
 SANDBOX_DIR_VARIABLE: Final = "DEVPLUG_SANDBOX_DIR"
 """The variable that names the folder of a sandbox; set for each program in one."""
 

@@ -8,8 +8,6 @@ import sys
 
 from devplug.cli.startup import import_msgspec, start_daemon, uncollected
 
-__all__ = ["main"]
-
 
 def main() -> None:
     """Run the command line and end the process with its exit code."""

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from devplug.k8s.yaml import Value
 
-__all__ = ["Wanted", "manifests", "manifests_command"]
-
 STANDARD_INPUT: Final = "-"
 FORMS: Final = ("manifests", "chart-values", "chart", "kustomize")
 

@@ -17,8 +17,6 @@ from devplug.scaffold.project import TRIAL_NODES, Project, project_faults, proje
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["new", "write_project"]
-
 _IN_THE_WAY: Final = frozenset({errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR})
 
 

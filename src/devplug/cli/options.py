@@ -25,26 +25,6 @@ if TYPE_CHECKING:
     from devplug.k8s.account import Account
     from devplug.sandbox.sandboxdir import SandboxDir
 
-__all__ = [
-    "Commands",
-    "account_of",
-    "color",
-    "config_option",
-    "context_option",
-    "kubeconfig_option",
-    "kubelet_root",
-    "namespace_option",
-    "output",
-    "output_option",
-    "place_of",
-    "plugin_dir",
-    "plugin_folder",
-    "sandbox_dir",
-    "sandbox_folder",
-    "sandbox_nodes",
-    "settings_of",
-]
-
 
 Command = TypeVar("Command", bound="Callable[..., Any] | click.Command")
 

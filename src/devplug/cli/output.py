@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from devplug.cli.status.views.text import Line
     from devplug.k8s.yaml import Value
 
-__all__ = ["Printer", "TerminalConsole", "print_value", "rich_text"]
-
 _STYLES: Final = {
     Tone.PLAIN: "",
     Tone.HEAD: "bold",

@@ -16,8 +16,6 @@ from devplug.cli.exits import BAD_INPUT, FAILED, INTERRUPTED, OK, OUR_BUG
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["EXIT_CODES", "page"]
-
 EXIT_CODES: Final = {
     OK: "It worked, or ended as asked: Ctrl-C is how one stops `run`, `exporter`, `ui` and `sandbox up`.",
     FAILED: "A check failed, or the command cannot go on; the last line says why.",

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from devplug.logs import Form
 
-__all__ = ["run"]
-
 _THREADS_LIMIT: Final = 4
 _IDLE_SECONDS: Final = 0.5
 """Threads wait for disks; a thread that is idle ends, since a daemon has mostly nothing to do."""

@@ -15,8 +15,6 @@ from devplug.cli.startup import start_daemon
 if TYPE_CHECKING:
     from devplug.logs import Form
 
-__all__ = ["run_command", "run_options_of"]
-
 _EPILOG: Final = """\b
 Examples:
   devplug run -c /etc/devplug/config.yaml

@@ -29,19 +29,6 @@ if TYPE_CHECKING:
 
     from devplug.logs import Form
 
-__all__ = [
-    "CONFIG_OPTION",
-    "DEFAULT_CONFIG",
-    "KUBELET_ROOT_OPTION",
-    "PLUGIN_DIR_OPTION",
-    "RUN_OPTIONS",
-    "Option",
-    "RunOptions",
-    "folder_of_plugins",
-    "has_own_plugins",
-    "plain_options",
-]
-
 
 class Option(Struct, frozen=True):
     """One option of a command."""

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from devplug.cli.run_options import RunOptions
 
-__all__ = ["LazyCommands", "do_without_openssl", "import_msgspec", "start_daemon", "uncollected"]
-
 
 @contextmanager
 def uncollected() -> Iterator[None]:

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import TextIO
 
-__all__ = ["PrintableStream", "guard_output", "terminal_of"]
-
 
 class PrintableStream:
     """A text stream that escapes what a terminal may obey; line ends and tabs stay. Lives as its stream."""

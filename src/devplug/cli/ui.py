@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from devplug.cli.status.nodes import NodeFolders
     from devplug.web.addresses import Address
 
-__all__ = ["ui", "ui_command"]
-
 _EPILOG: Final = """\b
 Examples:
   devplug ui

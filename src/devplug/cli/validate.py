@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from devplug.errors import Problem
     from devplug.k8s.yaml import Value
 
-__all__ = ["validate"]
-
 STANDARD_INPUT: Final = "-"
 MATCHES_LIMIT: Final = 8
 """Most devices of one resource in the short table; `-o wide` has all."""

@@ -56,17 +56,6 @@ if TYPE_CHECKING:
     from devplug.conformance.verdicts import Check
     from devplug.sandbox.server.listener import Tls
 
-__all__ = [
-    "driver_subject_of",
-    "explain",
-    "list_checks",
-    "selected",
-    "subject_of",
-    "variables_of",
-    "verify",
-    "verify_driver",
-]
-
 GROUPS_A_LINE: Final = 4
 
 

@@ -9,8 +9,6 @@ import click
 from devplug.cli.options import color as color_option
 from devplug.cli.options import output_option
 
-__all__ = ["verify_command"]
-
 _EPILOG: Final = """\b
 Examples:
   devplug verify -- ./my-plugin --dir {dir}

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from devplug.k8s.yaml import Value
     from devplug.monitor.why.evidence import Diagnosis
 
-__all__ = ["why", "why_command"]
-
 _MOST_COUNTS: Final = 12
 """Nodes are shown down to here, those with the most free first."""
 

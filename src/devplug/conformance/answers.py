@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from devplug.conformance.testbed import TestBed
     from devplug.devices import ContainerResponse
 
-__all__ = ["SAMPLE", "answer", "answers", "demand_none", "sample", "steady"]
-
 SAMPLE: Final = 16
 """The most devices that are asked for one by one: a plugin may have thousands."""
 

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["TICK_SECONDS", "Figures", "Scheduling"]
-
 TICK_SECONDS: Final = 0.01
 """The kernel counts processor time in steps of this; one may be of the time before."""
 

@@ -13,8 +13,6 @@ from devplug.conformance.verdicts import Check, Group
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["driver_part", "page"]
-
 _INTRODUCTION = """\
 # What the checks mean
 

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["Program", "Subject", "scheduling_of"]
-
 _KILLED_SECONDS: Final = 5.0
 
 

@@ -31,28 +31,6 @@ if TYPE_CHECKING:
     from devplug.conformance.testbed import TestBed
     from devplug.wire.sockets import Peer
 
-__all__ = [
-    "MALFORMED",
-    "NOT_HTTP2",
-    "UNKNOWN_METHODS",
-    "Malformed",
-    "allocate_request",
-    "come_and_go",
-    "connection",
-    "cut_request",
-    "expect_served",
-    "headers_of",
-    "huge_headers",
-    "no_free_descriptors",
-    "probe",
-    "raw",
-    "require_service",
-    "settled",
-    "silent_connections",
-    "streams",
-    "talk",
-]
-
 _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _DATA, _HEADERS, _SETTINGS, _CONTINUATION = 0, 1, 4, 9
 _END_HEADERS: Final = 4

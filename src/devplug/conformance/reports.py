@@ -20,19 +20,6 @@ if TYPE_CHECKING:
 
     from devplug.conformance.verdicts import Check, Verdict
 
-__all__ = [
-    "closing_line",
-    "explanation",
-    "finding",
-    "group_words",
-    "json_value",
-    "junit_text",
-    "listing",
-    "skipped_lines",
-    "tap_line",
-    "tap_start",
-]
-
 _UNMADE: Final = MappingProxyType({Outcome.SKIPPED: "SKIP", Outcome.UNJUDGED: "NOT JUDGED"})
 
 _NOT_IN_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

@@ -17,28 +17,6 @@ from devplug.errors import PluginError, quoted
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-__all__ = [
-    "ANNOTATIONS_LIMIT_BYTES",
-    "REFUSAL_LIMIT_BYTES",
-    "FileKind",
-    "annotation_faults",
-    "cdi_name_faults",
-    "cdi_names",
-    "container_path_faults",
-    "covering_path_faults",
-    "defined_cdi_names",
-    "env_faults",
-    "hardware",
-    "items",
-    "loader_envs",
-    "lost_values",
-    "mount_host_faults",
-    "mounted_nodes",
-    "node_host_faults",
-    "permission_faults",
-    "refusal_faults",
-]
-
 ANNOTATIONS_LIMIT_BYTES: Final = 256 * 1024
 """The most bytes that all annotations of an object may have (apimachinery, TotalAnnotationSizeLimitB)."""
 

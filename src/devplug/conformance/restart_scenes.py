@@ -24,24 +24,6 @@ if TYPE_CHECKING:
     from devplug.conformance.figures import Figures
     from devplug.conformance.testbed import TestBed
 
-__all__ = [
-    "Absence",
-    "Losses",
-    "Restart",
-    "Row",
-    "absence",
-    "dead_sockets",
-    "expect_loss_survived",
-    "expect_restart_survived",
-    "ids_of",
-    "is_listening",
-    "losses",
-    "plain_restart",
-    "restarts_in_a_row",
-    "sockets",
-    "to_same_ids",
-]
-
 LOSSES: Final = 5
 """How many streams are lost one after the other."""
 

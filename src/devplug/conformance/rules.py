@@ -22,42 +22,6 @@ if TYPE_CHECKING:
     from devplug.conformance.figures import Figures
     from devplug.wire.values import AdvertisedDevice
 
-__all__ = [
-    "DESCRIPTORS_MORE",
-    "ENOUGH",
-    "MEBIBYTE",
-    "Ids",
-    "absent_numa_faults",
-    "awkward_id_faults",
-    "changed_ids",
-    "completing_questions",
-    "duplicate_faults",
-    "empty_id_faults",
-    "empty_topology_faults",
-    "flapping",
-    "foreign_fault",
-    "fresh_questions",
-    "health_faults",
-    "is_calm",
-    "is_same_list",
-    "is_too_large",
-    "is_undecodable",
-    "largest_size_bytes",
-    "long_id_faults",
-    "memory_growth_bytes",
-    "missing_fault",
-    "more_descriptors",
-    "more_threads",
-    "numa_faults",
-    "repeat_fault",
-    "repeats",
-    "size_fault",
-    "size_faults",
-    "summary",
-    "threads_more",
-    "total_question",
-]
-
 NUMA_LIMIT: Final = 1023
 """The highest number that a NUMA node of Linux can have (CONFIG_NODES_SHIFT is at most 10)."""
 

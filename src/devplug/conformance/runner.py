@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from devplug.conformance.times import Times
     from devplug.conformance.verdicts import Check
 
-__all__ = ["ARRIVAL", "JOBS", "Bed", "Run", "judge", "judge_run"]
-
 ARRIVAL: Final = "arrival"
 """The lane of those checks that look at a plugin's first start, whether it succeeds or not."""
 

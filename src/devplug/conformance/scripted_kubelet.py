@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from devplug.wire.sockets import Binding
     from devplug.wire.values import AdvertisedDevice, PluginOptions, PodName, PodResources
 
-__all__ = ["Attempt", "Client", "KubeletBehavior", "ScriptedKubelet", "ScriptedTasks", "scripted_kubelet"]
-
 
 class ScriptedTasks:
     """What happens at a kubelet that plays a script, and who waits for it; lives as long as its block."""

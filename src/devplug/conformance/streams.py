@@ -19,17 +19,6 @@ if TYPE_CHECKING:
 
     from devplug.conformance.testbed import TestBed
 
-__all__ = [
-    "FALLS",
-    "another_stream",
-    "clients_of",
-    "fall",
-    "healthy_ids",
-    "ids_of",
-    "last_client",
-    "require_steady",
-]
-
 FALLS: Final = MappingProxyType(
     {
         "stream": "the plugin ends other streams with one (see STR11, STR13)",

@@ -32,19 +32,6 @@ if TYPE_CHECKING:
     from devplug.wire.sockets import Peer
     from devplug.wire.values import AdvertisedDevice, PluginOptions
 
-__all__ = [
-    "BROKEN",
-    "LATE",
-    "StartError",
-    "TestBed",
-    "TestRun",
-    "first_call",
-    "once",
-    "once_in_a_run",
-    "run_command",
-    "seconds_until_up",
-]
-
 LATE: Final = "DeadlineExceeded"
 BROKEN: Final = (LATE, "Unavailable")
 """The statuses of a call that the plugin has not answered; any other is an answer."""

@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["FULL", "FULL_DRIVER", "QUICK", "Times"]
-
 
 @dataclass(frozen=True, slots=True)
 class Times:

@@ -18,25 +18,6 @@ from devplug.errors import DevplugError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-__all__ = [
-    "MUST",
-    "NOTE",
-    "SHOULD",
-    "Check",
-    "FailedError",
-    "Group",
-    "NoAnswerError",
-    "Outcome",
-    "Severity",
-    "SkippedError",
-    "UnknownCheckError",
-    "Verdict",
-    "check",
-    "chosen",
-    "is_complete",
-    "is_failure",
-]
-
 # ── checks ──
 
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from devplug.daemon.config.tree import Node
     from devplug.k8s.yaml import Value
 
-__all__ = ["VALUES", "Values", "chart_files", "defaults", "overridden", "starter"]
-
 VALUES: Final = "values.yaml"
 
 Values: TypeAlias = Mapping[str, Any]

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from devplug.deploy.objects import Object
     from devplug.k8s.yaml import Value
 
-__all__ = ["daemon_set"]
-
 CONFIG_FOLDER: Final = "/etc/devplug"
 
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from devplug.deploy.security_context import Needs
     from devplug.k8s.yaml import Value
 
-__all__ = ["base_files", "image_values", "lines_for", "manifests", "values_for"]
-
 NVIDIA_RUNTIME_CLASS: Final = "nvidia"
 
 _IMAGE: Final = re.compile(

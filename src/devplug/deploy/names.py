@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from devplug.deploy.chart import Values
 
-__all__ = ["CHART", "Names", "Release", "class_name", "names_of"]
-
 CHART: Final = "devplug"
 """Name of the chart, and what a pod's label `app.kubernetes.io/name` has."""
 

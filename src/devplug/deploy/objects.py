@@ -16,27 +16,6 @@ if TYPE_CHECKING:
     from devplug.deploy.names import Names
     from devplug.k8s.yaml import Value
 
-__all__ = [
-    "PORT_NAME",
-    "Object",
-    "asks_api",
-    "binding",
-    "config_map",
-    "device_classes",
-    "given",
-    "metadata",
-    "namespace",
-    "network_policy",
-    "pod_monitor",
-    "role",
-    "selector",
-    "service",
-    "service_account",
-    "service_monitor",
-    "slice_policy",
-    "slice_policy_binding",
-]
-
 Object: TypeAlias = dict[str, "Value"]
 
 PORT_NAME: Final = "http"

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from devplug.daemon.config.types import Config, Resource
 
-__all__ = ["Needs", "needs_of"]
-
 _GLOB: Final = re.compile(r"[*?\[]")
 _OWN_FOLDERS: Final = re.compile(
     r"/|/(bin|boot|dev|etc|home|lib\w*|media|mnt|opt|proc|root|run|sbin|srv|sys|tmp|usr|var)"

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from devplug.dra.objects import Json
 
-__all__ = ["Allocations"]
-
 _NONE: Mapping[str, Fraction] = {}
 
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from devplug.dra.selectors import Selectors
     from devplug.k8s.node_selectors import Node
 
-__all__ = ["Allocator", "Known", "Outcomes"]
-
 Known: TypeAlias = "dict[str, tuple[int, int, int | str]]"
 """By node, what the last search for claims of one kind came to: a score, or why there are no devices.
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from devplug.dra.objects import Capacity, Device, RequestPolicy, ValidRange
 
-__all__ = ["amount", "consumed", "fits", "shortages"]
-
 _STEP = 1024
 _SUFFIXES = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 

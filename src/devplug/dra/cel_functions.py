@@ -21,8 +21,6 @@ from devplug.k8s.quantity import Quantity, QuantityError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["FUNCTIONS", "KINDS", "Overload", "quantity_value", "version_value"]
-
 KINDS: Final = {
     "quantity": "kubernetes.Quantity",
     "semver": "kubernetes.Semver",

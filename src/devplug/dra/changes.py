@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from devplug.dra.taints import Taint
     from devplug.k8s.node_selectors import Node
 
-__all__ = ["Change", "Question", "RequestView", "candidates", "devices_of"]
-
 _T = TypeVar("_T")
 
 

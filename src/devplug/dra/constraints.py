@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from devplug.dra.objects import Attribute, Constraint, Device
 
-__all__ = ["ClaimConstraints", "concerns"]
-
 
 class ClaimConstraints:
     """All constraints of a claim, with the devices chosen for it so far."""

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from devplug.dra.objects import Device
     from devplug.dra.pools import Place, Pool
 
-__all__ = ["Available", "Counters"]
-
 _NOTHING: Final = Fraction()
 
 

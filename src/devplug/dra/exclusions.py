@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from devplug.dra.selectors import Selectors
     from devplug.k8s.node_selectors import Node
 
-__all__ = ["Cause", "Devices", "Group", "Reason", "grouped"]
-
 
 class Cause(enum.StrEnum):
     """What a reason is about; programs read the value."""

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from devplug.dra.objects import Attribute, Claim, Device, DeviceClass, SubRequest
     from devplug.k8s.node_selectors import Node
 
-__all__ = ["Explanation", "Outcome", "explanation", "outcome"]
-
 _MOST_TRIALS: Final = 10_000
 """How many times a node is tried after changes; those that would take more are not proposed."""
 

@@ -17,16 +17,6 @@ if TYPE_CHECKING:
 
     from devplug.dra.objects import DeviceClass, Json
 
-__all__ = [
-    "ANNOTATION",
-    "IMPLICIT",
-    "IN_MEMORY",
-    "ExtendedClasses",
-    "ExtendedRequests",
-    "extended_claim",
-    "extended_requests",
-]
-
 ANNOTATION: Final = "resource.kubernetes.io/extended-resource-claim"
 IN_MEMORY: Final = "<extended-resources>"
 """The name of the claim before it is written, in messages."""

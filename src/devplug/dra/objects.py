@@ -17,26 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from fractions import Fraction
 
-__all__ = [
-    "ALL",
-    "EXACT_COUNT",
-    "FINALIZER",
-    "Attribute",
-    "Capacity",
-    "Claim",
-    "Constraint",
-    "CounterUse",
-    "Device",
-    "DeviceClass",
-    "DeviceID",
-    "Json",
-    "Request",
-    "RequestPolicy",
-    "Slice",
-    "SubRequest",
-    "ValidRange",
-]
-
 Json: TypeAlias = dict[str, Any]
 """A map of an API object."""
 

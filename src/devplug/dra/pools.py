@@ -19,18 +19,6 @@ if TYPE_CHECKING:
     from devplug.dra.objects import Device, Slice
     from devplug.k8s.node_selectors import Node, NodeSelector
 
-__all__ = [
-    "AS_DOCUMENTED",
-    "LIKE_1_36",
-    "Inventory",
-    "Like",
-    "NodeView",
-    "Place",
-    "Pool",
-    "PoolID",
-    "reaches",
-]
-
 Like: TypeAlias = Literal["1.36", "documented"]
 LIKE_1_36: Final = "1.36"
 """As the release does it, with what look like its bugs: D78, D82, D85."""

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from devplug.dra.pools import Place
     from devplug.k8s.quantity import Quantity
 
-__all__ = ["SHARE", "Chosen", "allocation_of", "with_share_ids"]
-
 SHARE: Final = "<share>"
 """Stands for the ID of a share, which is random: see `with_share_ids`."""
 

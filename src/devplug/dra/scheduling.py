@@ -35,24 +35,6 @@ if TYPE_CHECKING:
     from devplug.dra.selectors import MissingCelError, Selectors
     from devplug.k8s.node_selectors import Node
 
-__all__ = [
-    "BINDING_TIMEOUT_SECONDS",
-    "MOST_PODS",
-    "NOTHING_TO_CLEAR",
-    "Attempt",
-    "Cluster",
-    "Fit",
-    "binding_failure",
-    "bound",
-    "claim_names",
-    "held_back",
-    "is_ready",
-    "normalised",
-    "post_filter",
-    "scheduler_error",
-    "unschedulable",
-]
-
 MOST_PODS: Final = 256
 """How many pods can share a claim."""
 

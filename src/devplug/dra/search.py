@@ -30,16 +30,6 @@ if TYPE_CHECKING:
     from devplug.dra.selectors import Selectors
     from devplug.k8s.quantity import Quantity
 
-__all__ = [
-    "INVALID_POOLS",
-    "MOST_DEVICES",
-    "MOST_STEPS",
-    "AttemptError",
-    "Found",
-    "Search",
-    "Supply",
-]
-
 MOST_DEVICES: Final = 32
 """How many devices one claim can have."""
 

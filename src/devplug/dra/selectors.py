@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from devplug.dra.objects import Attribute, Device
 
-__all__ = ["CelSelectors", "MissingCelError", "SelectorError", "Selectors", "is_too_complex", "problem_of"]
-
 _MOST_COST: Final = 1_000_000
 _ENTRIES: Final = 32
 """How many attributes and capacities a device can have, so how often a loop over them goes round."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import lru_cache, total_ordering
 from typing import NamedTuple
 
-__all__ = ["Semver", "SemverError"]
-
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-")
 _DIGITS = frozenset("0123456789")
 

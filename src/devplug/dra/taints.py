@@ -13,8 +13,6 @@ from devplug.k8s.objects import Object, entries, fields, maps, part, text, with_
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-__all__ = ["NO_EXECUTE", "NO_SCHEDULE", "Taint", "Toleration", "is_kept_off", "untolerated", "with_rules"]
-
 NO_SCHEDULE: Final = "NoSchedule"
 NO_EXECUTE: Final = "NoExecute"
 """The effects that keep a device from being allocated; all others are informational (D80)."""

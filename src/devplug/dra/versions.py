@@ -14,8 +14,6 @@ from devplug.k8s.objects import Object, entries, fields, with_part
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["API_VERSIONS", "GROUP", "from_v1", "to_v1"]
-
 GROUP: Final = "resource.k8s.io"
 
 API_VERSIONS: Final = ("v1", "v1beta2", "v1beta1")

@@ -12,15 +12,6 @@ from devplug.errors import one_line
 from devplug.k8s.errors import ClusterError
 from devplug.k8s.kubeconfig import Cluster, KubeconfigError, User, read_kubeconfigs
 
-__all__ = [
-    "ACCOUNT_FOLDER",
-    "KUBECONFIG_VARIABLE",
-    "Account",
-    "chosen_account",
-    "may_have_account",
-    "mounted_account",
-]
-
 ACCOUNT_FOLDER: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where the kubelet mounts a pod's ServiceAccount: its token, and the certificate of the API server."""
 

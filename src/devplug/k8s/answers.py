@@ -11,8 +11,6 @@ from devplug.web.messages import TooLargeError
 if TYPE_CHECKING:
     from devplug.k8s.objects import Object
 
-__all__ = ["ANSWER_LIMIT_BYTES", "decoded_object"]
-
 ANSWER_LIMIT_BYTES: Final = 16 * 1024 * 1024
 """Longest answer, and longest event of a watch: etcd takes objects of 1.5 MiB. Longer pages are asked for in
 parts."""

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from devplug.k8s.objects import Object
     from devplug.web.client_connection import AnswerHead, ClientConnection
 
-__all__ = ["ApiCalls", "answers"]
-
 _ANSWER_SECONDS: Final = 30.0
 """Longest wait for an answer."""
 

@@ -25,24 +25,6 @@ if TYPE_CHECKING:
     from devplug.k8s.account import Account
     from devplug.k8s.objects import Object
 
-__all__ = [
-    "CLAIMS",
-    "CLAIM_TEMPLATES",
-    "DEVICE_CLASSES",
-    "DEVICE_TAINT_RULES",
-    "EVENTS",
-    "NODES",
-    "PODS",
-    "READING_RIGHTS",
-    "SLICES",
-    "ApiServer",
-    "Kind",
-    "Retries",
-    "connected",
-    "resource_slices",
-    "until_next_try",
-]
-
 LIST_PAGE: Final = 500
 """Objects that are asked for at once; a quarter of it after an answer that was too large."""
 

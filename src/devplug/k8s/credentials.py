@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from devplug.k8s.kubeconfig import Cluster, ExecPlugin, User
 
-__all__ = ["Credentials", "tls_context"]
-
 _EXEC_GROUP: Final = "client.authentication.k8s.io/"
 
 

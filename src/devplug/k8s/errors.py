@@ -11,18 +11,6 @@ from devplug.web.messages import WebClientError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = [
-    "AnswerError",
-    "ClusterError",
-    "ExistsError",
-    "ExpiredError",
-    "InvalidError",
-    "NotThereError",
-    "RefusedError",
-    "UnreachableError",
-    "explained",
-]
-
 
 class ClusterError(DevplugError):
     """The API server cannot be reached, or its answer cannot be used; it may pass. Check rights and cluster.

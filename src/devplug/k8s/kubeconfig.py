@@ -14,16 +14,6 @@ from devplug.linux.trust import UntrustedError, check_trusted, sudo_users
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = [
-    "Cluster",
-    "ExecPlugin",
-    "ExecVariable",
-    "Kubeconfig",
-    "KubeconfigError",
-    "User",
-    "read_kubeconfigs",
-]
-
 
 class KubeconfigError(DevplugError):
     """A kubeconfig cannot be used; the text says why, and repeats nothing of it that may be a secret."""

@@ -9,18 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = [
-    "NAME_FIELD",
-    "Node",
-    "NodeSelector",
-    "Requirement",
-    "Term",
-    "meets",
-    "merged",
-    "only_node",
-    "term_of",
-]
-
 NAME_FIELD: Final = "metadata.name"
 """The one field of a node that a term may match."""
 

@@ -11,20 +11,6 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = [
-    "Object",
-    "entries",
-    "fields",
-    "maps",
-    "part",
-    "same",
-    "text",
-    "texts",
-    "whole",
-    "with_part",
-    "without_nulls",
-]
-
 Object: TypeAlias = dict[str, object]
 """A map as JSON has it: texts, numbers, booleans, null, lists and such maps."""
 

@@ -19,17 +19,6 @@ if TYPE_CHECKING:
     Reader: TypeAlias = Callable[[Object], Mapping[str, int]]
     """Reads a map of quantities by resource name."""
 
-__all__ = [
-    "ALWAYS",
-    "container_requests",
-    "device_counts",
-    "device_requests",
-    "devices_by_container",
-    "has_ended",
-    "needed_at_once",
-    "pod_requests",
-]
-
 ALWAYS: Final = "Always"
 """The restart policy that makes an init container a sidecar."""
 

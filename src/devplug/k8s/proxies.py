@@ -9,8 +9,6 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["proxy_url"]
-
 
 def proxy_url(server: str, environment: Mapping[str, str]) -> str:
     """Return the URL of the proxy for a server's URL; empty for none (golang.org/x/net/http/httpproxy).

@@ -15,8 +15,6 @@ from msgspec import Struct
 
 from devplug.errors import DevplugError, quoted
 
-__all__ = ["Quantity", "QuantityError", "canonical"]
-
 _FORM: Final = re.compile(
     r"(?P<sign>[+-]?)(?=\.?[0-9])(?P<whole>[0-9]*)(\.(?P<decimals>[0-9]*))?"
     r"(?P<suffix>[eEinumkKMGTP]*[-+]?[0-9]*)",

@@ -10,8 +10,6 @@ from devplug.errors import PluginError, quoted
 if TYPE_CHECKING:
     from typing import Self
 
-__all__ = ["ResourceName", "is_extended", "resource_name_fault"]
-
 _NAME_PART = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-__all__ = ["age", "human_duration", "later", "micro_stamp", "moment", "stamp", "stamp_at"]
-
 _MINUTE_SECONDS = 60
 _HOUR_SECONDS = 3600
 _DAY_HOURS = 24

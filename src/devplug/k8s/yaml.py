@@ -11,8 +11,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
-__all__ = ["Value", "comments", "flow", "yaml_text"]
-
 Value: TypeAlias = "Mapping[str, Value] | Sequence[Value] | str | int | float | bool | None"
 """What can be written: what JSON knows, too."""
 

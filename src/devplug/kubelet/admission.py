@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from devplug.kubelet.pods import Container, Pod
     from devplug.kubelet.topology import Hints, TopologyHint, TopologyRules
 
-__all__ = ["HintProvider", "TopologyManager", "allocatable_for", "check_pod"]
-
 
 class HintProvider(Protocol):
     """The provider of hints and allocations: the device manager (topology_manager.go HintProvider)."""

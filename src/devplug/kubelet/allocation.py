@@ -25,17 +25,6 @@ if TYPE_CHECKING:
     from devplug.kubelet.checkpoint import Checkpoint
     from devplug.wire.values import AdvertisedDevice
 
-__all__ = [
-    "NO_NUMA_NODE",
-    "Allocation",
-    "Assignment",
-    "CheckpointWriter",
-    "DeviceAllocations",
-    "Need",
-    "assignments_of",
-    "numa_grouping",
-]
-
 NO_NUMA_NODE: Final = -1
 """The key of devices without topology (checkpoint.go nodeWithoutTopology)."""
 

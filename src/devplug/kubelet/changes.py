@@ -13,8 +13,6 @@ from devplug.linux.notifier import Notifier
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
-__all__ = ["Change", "ChangeKind", "Changes"]
-
 Result = TypeVar("Result")
 
 

@@ -19,18 +19,6 @@ from devplug.kubelet.gotext import go_json
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-__all__ = [
-    "Checkpoint",
-    "CheckpointEntry",
-    "CheckpointError",
-    "Part",
-    "assembled",
-    "checksum",
-    "decode",
-    "encode",
-    "rendering",
-]
-
 Ids: TypeAlias = "tuple[str, ...] | None"
 
 Item = TypeVar("Item")

@@ -12,17 +12,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = [
-    "ContainerClaim",
-    "ExtendedClaim",
-    "PodClaim",
-    "RequestMapping",
-    "ResourceHealth",
-    "read_container_claims",
-    "read_extended_claim",
-    "read_pod_claims",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class ContainerClaim:

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from devplug.wire.sockets import Peer
     from devplug.wire.values import AdvertisedDevice, PluginOptions
 
-__all__ = ["DeviceManager"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from typing import Final
 
-__all__ = ["go_json", "go_quoted"]
-
 _HTML: Final = str.maketrans(
     {
         "<": "\\u003c",

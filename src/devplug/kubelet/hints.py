@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from devplug.kubelet.topology import Hints
     from devplug.wire.values import AdvertisedDevice
 
-__all__ = ["container_hints", "hints_for", "pod_hints"]
-
 _NONE: Final[frozenset[str]] = frozenset()
 
 _PLACE: Final = "generateDeviceTopologyHints"

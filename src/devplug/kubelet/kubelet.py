@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from devplug.kubelet.registration import Registration
     from devplug.wire.values import AdvertisedDevice
 
-__all__ = ["Kubelet"]
-
 logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")

@@ -26,8 +26,6 @@ from devplug.kubelet.pods import Container, Pod
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
-__all__ = ["PodReader", "read_manifest", "read_object", "read_pod"]
-
 FieldPath: TypeAlias = tuple[str | int, ...]
 """The way to a value: fields of maps, and positions in lists."""
 

@@ -13,8 +13,6 @@ from devplug.metrics.families import Counts, Family, Histogram, Kind, Metric, Sa
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-__all__ = ["KubeletMetrics"]
-
 _ALLOCATE_BOUNDS_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """The buckets that Go's client has by default."""
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from devplug.wire.sockets import Sockets
 
-__all__ = ["DAMAGED_NAME", "PluginFolder", "dialled_path", "endpoint_path", "replace_file"]
-
 logger = logging.getLogger(__name__)
 
 DAMAGED_NAME: Final = f"{CHECKPOINT_NAME}.damaged"

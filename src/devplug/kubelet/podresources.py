@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from devplug.kubelet.topology import NodeHardware
     from devplug.wire.values import ClaimResource, DynamicResource, PodName
 
-__all__ = ["PodResourcesServer", "TokenBucket", "allocatable_resources", "pod_devices", "pod_resources"]
-
 DynamicResources: TypeAlias = "Callable[[Pod, Container], Sequence[DynamicResource]]"
 
 _CALLS_PER_SECOND: Final = 100

@@ -19,19 +19,6 @@ if TYPE_CHECKING:
     from devplug.devices import ContainerResponse, DeviceNode, Mount
     from devplug.kubelet.claim_references import ContainerClaim, ExtendedClaim, PodClaim, ResourceHealth
 
-__all__ = [
-    "Container",
-    "ContainerConfig",
-    "ContainerOptions",
-    "ContainerState",
-    "ContainerStatus",
-    "Event",
-    "Pod",
-    "PodPhase",
-    "PodStatus",
-    "Rejection",
-]
-
 # ── what is asked for ─────────────────────────────────────────────────────────────────────────────
 
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from devplug.kubelet.changes import Changes
     from devplug.kubelet.pods import ContainerStatus, Pod, PodPhase, Rejection
 
-__all__ = ["BoundPod", "PodTable"]
-
 
 @dataclass(frozen=True, slots=True)
 class BoundPod:

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from devplug.kubelet.podtable import PodTable
     from devplug.kubelet.settings import KubeletSettings
 
-__all__ = ["KubeletProcess"]
-
 
 class KubeletProcess:
     """One life of a kubelet, from `start` to `stop`; can be read after that, and is never started again.

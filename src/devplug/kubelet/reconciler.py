@@ -14,15 +14,6 @@ from devplug.backoff import backoff_seconds
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = [
-    "FIRST_BACKOFF_SECONDS",
-    "LAST_BACKOFF_SECONDS",
-    "Backoff",
-    "Plan",
-    "StateOfWorld",
-    "WatchedPlugin",
-]
-
 Value = TypeVar("Value")
 
 FIRST_BACKOFF_SECONDS: Final = 0.5

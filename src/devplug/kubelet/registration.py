@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from devplug.wire.sockets import Listener, Peer
     from devplug.wire.values import AdvertisedDevice, PluginOptions, PreferenceRequest, RegisterRequest
 
-__all__ = ["Endpoint", "PluginHandler", "Registration", "WatchedPlugins", "check_watched_plugin"]
-
 logger = logging.getLogger(__name__)
 
 _RECEIVE_LIMIT_BYTES: Final = 4 * 1024 * 1024

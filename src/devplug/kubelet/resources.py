@@ -16,24 +16,6 @@ if TYPE_CHECKING:
 
     from devplug.wire.values import AdvertisedDevice
 
-__all__ = [
-    "GRACE_PERIOD_SECONDS",
-    "UNKNOWN",
-    "Capacity",
-    "NodeStatus",
-    "ResourceState",
-    "Split",
-    "changed_health",
-    "count",
-    "disconnected",
-    "dropped",
-    "grace_is_over",
-    "health_in_status",
-    "listed",
-    "restored",
-    "split_by_affinity",
-]
-
 GRACE_PERIOD_SECONDS: Final = 300.0
 """How long a resource stays on the node after its plugin is gone (devicemanager/types.go)."""
 

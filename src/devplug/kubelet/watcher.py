@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from devplug.wire.sockets import Peer
     from devplug.wire.values import PluginInfo
 
-__all__ = ["PluginTypeHandler", "PluginWatcher", "RegistrationRecord"]
-
 logger = logging.getLogger(__name__)
 
 _STOP_TIMEOUT_SECONDS: Final = 5.0

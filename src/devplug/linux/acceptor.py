@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-__all__ = ["Acceptor"]
-
 _AT_ONCE: Final = 64
 """Connections that are accepted before the loop gets its turn."""
 

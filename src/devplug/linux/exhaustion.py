@@ -19,15 +19,6 @@ from devplug.pace import Pace
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = [
-    "RETRY_SECONDS",
-    "Shortage",
-    "is_exhausted",
-    "original_descriptor_limit",
-    "raise_descriptor_limit",
-    "reason_of",
-]
-
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 1.0

@@ -25,18 +25,6 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator, Mapping
 
-__all__ = [
-    "BLIND_PERIOD_SECONDS",
-    "EventKind",
-    "FileEvent",
-    "Subscription",
-    "Watcher",
-    "folders_to_watch",
-    "shared_watcher",
-    "until_absent",
-    "until_present",
-]
-
 logger = logging.getLogger(__name__)
 
 BLIND_PERIOD_SECONDS: Final = 1.0

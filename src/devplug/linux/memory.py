@@ -6,8 +6,6 @@ import ctypes
 from functools import cache
 from typing import Final
 
-__all__ = ["keep_large_blocks_apart"]
-
 _M_MMAP_THRESHOLD: Final = -3
 _LARGE_BYTES: Final = 128 * 1024
 """glibc's own threshold at first; it raises it to the largest block that was freed (mallopt(3))."""

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-__all__ = ["Event", "Notifier", "within"]
-
 
 class Event:
     """An event that works as `asyncio.Event`, at an eighth of its memory: that one has a deque of 760 bytes.

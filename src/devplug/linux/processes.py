@@ -22,25 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from contextlib import ExitStack
 
-__all__ = [
-    "SIGKILL",
-    "SIGTERM",
-    "can_mount",
-    "cannot_run",
-    "end_of",
-    "filled",
-    "last_line",
-    "node_folders",
-    "process_rows",
-    "program_environment",
-    "signal_group",
-    "signal_process",
-    "spawn",
-    "stat_fields",
-    "wants_default_dir",
-    "with_folders",
-]
-
 SIGTERM: Final = 15
 SIGKILL: Final = 9
 """Numbers, because handlers of signals, and with them `signal`, are for the command line alone."""

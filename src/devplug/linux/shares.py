@@ -10,8 +10,6 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
-__all__ = ["Standing", "first_to_go"]
-
 Held = TypeVar("Held")
 
 

@@ -11,8 +11,6 @@ from devplug.linux.exhaustion import Shortage, is_exhausted
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-__all__ = ["borne", "kept_running"]
-
 _CANNOT_GO_ON: Final = Shortage("cannot go on without resources of the system; trying again")
 
 FIRST_RETRY_SECONDS: Final = 0.1

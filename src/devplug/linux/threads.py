@@ -13,8 +13,6 @@ from devplug.linux.exhaustion import RETRY_SECONDS, Shortage, is_exhausted
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-__all__ = ["DaemonThreads", "Job", "Worker", "run_loop"]
-
 Params = ParamSpec("Params")
 Result = TypeVar("Result")
 

@@ -21,8 +21,6 @@ from devplug.errors import KubeletError
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-__all__ = ["UntrustedError", "check_trusted", "open_to", "sudo_users", "untrusted_writer"]
-
 _Path: TypeAlias = str | os.PathLike[str]
 
 _LINKS_LIMIT: Final = 40

@@ -22,8 +22,6 @@ from msgspec import Struct, field
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
-__all__ = ["DEAF_PERIOD_SECONDS", "Uevent", "UeventListener", "parse_uevent", "shared_uevents"]
-
 logger = logging.getLogger(__name__)
 
 DEAF_PERIOD_SECONDS: Final = 5.0

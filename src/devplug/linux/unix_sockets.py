@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["SOCKET_PATH_LIMIT_BYTES", "Peer", "may_call", "peer_of", "within_reach"]
-
 # ── peer credentials ──
 
 _CREDENTIALS: Final = struct.Struct("iII")

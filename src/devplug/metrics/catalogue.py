@@ -18,52 +18,6 @@ from devplug.metrics.families import Kind, Metric
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = [
-    "ALL",
-    "ALLOCATE_DURATION",
-    "ALLOCATIONS",
-    "BUILD_INFO",
-    "CLAIMS",
-    "CLAIM_PREPARES",
-    "CLAIM_PREPARE_DURATION",
-    "CLAIM_UNPREPARES",
-    "CLAIM_UNPREPARE_DURATION",
-    "CONFIG_LAST_RELOAD_SUCCESSFUL",
-    "CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP",
-    "CONFIG_RELOADS",
-    "DEVICES",
-    "DEVICES_HELD",
-    "DEVICES_TAINTED",
-    "DEVICE_CLAIMED",
-    "DEVICE_HEALTHY",
-    "DEVICE_HEALTH_CHANGE_TIMESTAMP",
-    "DEVICE_HELD",
-    "DEVICE_INFO",
-    "DEVICE_SERIES_LIMIT",
-    "DEVICE_SERIES_OMITTED",
-    "DISCOVERY_DURATION",
-    "EXPORTER_PROCESSES",
-    "GROUPS",
-    "HEALTH_TRANSITIONS",
-    "LISTANDWATCH_UPDATES",
-    "PODRESOURCES_AGE",
-    "PODRESOURCES_ERRORS",
-    "PREFERENCES",
-    "PRE_STARTS",
-    "READY",
-    "REGISTERED",
-    "REGISTRATIONS",
-    "SLICES",
-    "SLICES_STALE",
-    "START_TIME",
-    "STREAMS",
-    "STREAMS_OPENED",
-    "TAKEOVER_SUSPECTED",
-    "Bounded",
-    "bounded",
-    "page",
-]
-
 
 def _gauge(name: str, help_: str, *labels: str, unit: str = "") -> Metric:
     return Metric(name, Kind.GAUGE, help_, unit, labels)

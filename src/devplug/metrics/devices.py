@@ -20,8 +20,6 @@ if TYPE_CHECKING:
         ResourceStatus,
     )
 
-__all__ = ["driver_families", "pod_resources_families", "process_families", "resource_families"]
-
 
 def resource_families(
     resources: Sequence[ResourceStatus], limit: int = DEVICE_SERIES_LIMIT

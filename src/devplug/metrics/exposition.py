@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from devplug.metrics.families import HistogramSample, Metric, Sample
 
-__all__ = ["Form", "exposition", "form_of"]
-
 
 class Form(enum.Enum):
     """How families are written; the value is the Content-Type of the answer."""

@@ -19,22 +19,6 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = [
-    "ALLOCATE_BOUNDS_SECONDS",
-    "DISCOVERY_BOUNDS_SECONDS",
-    "PREFIX",
-    "PREPARE_BOUNDS_SECONDS",
-    "Counts",
-    "Family",
-    "Histogram",
-    "HistogramSample",
-    "Kind",
-    "Metric",
-    "Sample",
-    "Stability",
-    "naming_problems",
-]
-
 # ── families ──
 
 PREFIX: Final = "devplug_"

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from devplug.metrics.families import Family
     from devplug.web.messages import Answer, Request
 
-__all__ = ["Probes"]
-
 LEAST_PAUSE_SECONDS: Final = 0.2
 """Between two documents of a followed status, so that a burst of changes is sent once or twice."""
 

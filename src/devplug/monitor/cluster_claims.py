@@ -12,15 +12,6 @@ from devplug.k8s.objects import Object, fields, maps, part, text, whole
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-__all__ = [
-    "ClaimedRequest",
-    "SliceDevice",
-    "claimed_requests",
-    "claims_on",
-    "limits_by_claim",
-    "slice_devices",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class SliceDevice:

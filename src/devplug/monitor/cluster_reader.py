@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from devplug.k8s.objects import Object
     from devplug.status import NodeStatus
 
-__all__ = ["ClusterLists", "cluster_lists", "evidence_on"]
-
 _CLAIM_RIGHTS: Final = (
     "kubectl create clusterrole devplug-view-claims --verb=get,list "
     "--resource=resourceclaims,resourceclaimtemplates,deviceclasses,resourceslices,devicetaintrules, "

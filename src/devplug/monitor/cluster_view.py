@@ -20,21 +20,6 @@ if TYPE_CHECKING:
 
     from devplug.monitor.cluster_claims import ClaimedRequest, SliceDevice
 
-__all__ = [
-    "NODE_COLUMNS",
-    "NODE_COLUMNS_WIDE",
-    "POD_COLUMNS",
-    "POD_COLUMNS_WIDE",
-    "HeldDevice",
-    "NodeCount",
-    "PodDevices",
-    "device_statuses",
-    "holder_name",
-    "is_ready",
-    "node_counts",
-    "pod_devices",
-]
-
 NODE_COLUMNS: Final = ("NODE", "RESOURCE", "CAPACITY", "ALLOCATABLE", "REQUESTED", "FREE", "UNHEALTHY")
 NODE_COLUMNS_WIDE: Final = (*NODE_COLUMNS, "READY", "REQUESTED BY")
 POD_COLUMNS: Final = (

@@ -28,8 +28,6 @@ from devplug.web.messages import WebClientError
 if TYPE_CHECKING:
     from devplug.status import NodeStatus, ProcessStatus
 
-__all__ = ["Collector", "collected"]
-
 RESYNC_SECONDS: Final = 5.0
 """How often the folder is looked at without an event, in case one was lost."""
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from devplug.status import NodeStatus
     from devplug.web.addresses import Address
 
-__all__ = ["Exporter", "exporting", "node_families"]
-
 _STARTED_AT: Final = time.time()
 """The start of the process, nearly: this module is imported when it starts to serve."""
 

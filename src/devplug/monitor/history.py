@@ -15,19 +15,6 @@ if TYPE_CHECKING:
     from devplug.monitor.node_view import PhysicalDevice
     from devplug.status import DeviceStatus, Holder, NodeStatus, ResourceStatus
 
-__all__ = [
-    "CHANGES_LIMIT",
-    "GONE",
-    "SEGMENTS_LIMIT",
-    "WINDOW_SECONDS",
-    "Change",
-    "ChangeKind",
-    "History",
-    "Segment",
-    "differences",
-    "slots",
-]
-
 WINDOW_SECONDS: Final = 3600.0
 SEGMENTS_LIMIT: Final = 200
 """Of one device: one that flaps for longer loses its oldest."""

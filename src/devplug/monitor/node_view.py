@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from devplug.status import PodResourcesStatus, ProcessStatus
     from devplug.wire.values import AllocatableResources, ContainerDevices, PodResources
 
-__all__ = ["UNKNOWN", "PhysicalDevice", "is_unanswered", "joined", "physical_devices", "physical_id"]
-
 
 UNKNOWN: Final = "Unknown"
 """The health of a device that only the kubelet lists: it lists held devices, whatever their health."""

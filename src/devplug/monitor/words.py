@@ -9,8 +9,6 @@ from devplug.errors import one_line
 if TYPE_CHECKING:
     from devplug.status import DriverStatus
 
-__all__ = ["age", "driver_sentence", "is_stale", "many"]
-
 STALE_SECONDS: Final = 10.0
 """How long slices may be behind before it is said: each change takes a moment."""
 

@@ -42,22 +42,6 @@ if TYPE_CHECKING:
     from devplug.sandbox.api.kinds import Resource
     from devplug.sandbox.scheduler import Shape
 
-__all__ = [
-    "Quota",
-    "QuotaExceededError",
-    "admit",
-    "changed",
-    "counts_for_quota",
-    "has_ended",
-    "named",
-    "prepared",
-    "quota_status",
-    "refuse_over_quota",
-    "refuse_without_namespace",
-    "used_by_claims",
-    "used_by_pods",
-]
-
 _PREFIX: Final = "requests."
 _OF_CLASS: Final = ".deviceclass.resource.k8s.io/devices"
 _CLAIMS: Final = "count/resourceclaims.resource.k8s.io"

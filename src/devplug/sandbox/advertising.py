@@ -18,16 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
 
-__all__ = [
-    "Advertisement",
-    "AdvertisementError",
-    "advertisement_of",
-    "changes",
-    "counted_by_kubelet",
-    "lines",
-    "served",
-]
-
 _READY: Final = 'k:{"type":"Ready"}'
 """How managedFields name a condition (structured-merge-diff, fieldpath/serialize-pe.go)."""
 

@@ -18,8 +18,6 @@ from devplug.sandbox.server.auth import kubeconfig
 if TYPE_CHECKING:
     from devplug.sandbox.sandboxdir import SandboxDir, SandboxRecord
 
-__all__ = ["Answer", "ClientError", "NoSandboxError", "SandboxClient"]
-
 _TOKEN_SECONDS: Final = 365 * 24 * 3600
 _ANSWER_SECONDS: Final = 60.0
 """A kubelet's restart takes a moment: its plugins register again."""

@@ -58,8 +58,6 @@ if TYPE_CHECKING:
     from devplug.sandbox.settings import SandboxSettings
     from devplug.sandbox.statefile import StateFile
 
-__all__ = ["Sandbox"]
-
 logger = logging.getLogger(__name__)
 
 _LOCAL, _REMOTE = 10, 20

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 
-__all__ = ["PREFIX", "Cluster", "Control"]
-
 PREFIX: Final = "/sandbox/v1/"
 
 _EXIT_CODE_MOST: Final = 255

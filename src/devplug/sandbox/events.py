@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from devplug.sandbox.registry import Registry
 
-__all__ = ["EventRecorder", "EventSource", "event_again", "new_event", "reference"]
-
 _REMEMBERED: Final = 4096
 """How many events are remembered in order to be counted up (client-go record events_cache.go)."""
 

@@ -29,23 +29,6 @@ if TYPE_CHECKING:
     from devplug.sandbox.api.kinds import Resource
     from devplug.sandbox.api.watchlog import WatchEvent
 
-__all__ = [
-    "CLAIM_TEMPLATES",
-    "DAEMON_SETS",
-    "DEVICE_CLASSES",
-    "DEVICE_TAINT_RULES",
-    "EVENTS",
-    "LEASES",
-    "NAMESPACES",
-    "NODES",
-    "PODS",
-    "QUOTAS",
-    "RESOURCE_CLAIMS",
-    "RESOURCE_SLICES",
-    "SERVICE_ACCOUNTS",
-    "Registry",
-]
-
 _LETTERS: Final = "".join(sorted(set(string.ascii_lowercase + string.digits) - set("aeiouy013")))
 """The letters of random name suffixes: no vowels and no y, none that look alike (apimachinery util/rand)."""
 

@@ -26,15 +26,6 @@ from devplug.linux.trust import UntrustedError, check_trusted
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-__all__ = [
-    "SANDBOX_DIR_VARIABLE",
-    "NodeDir",
-    "SandboxDir",
-    "SandboxDirError",
-    "SandboxRecord",
-    "default_folder",
-]
-
 SANDBOX_DIR_VARIABLE: Final = "DEVPLUG_SANDBOX_DIR"
 """Names the folder where no option does."""
 

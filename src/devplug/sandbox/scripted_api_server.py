@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from devplug.sandbox.server.app import Application, Receive, Scope, Send
     from devplug.sandbox.server.listener import Tls
 
-__all__ = ["AnsweredRequest", "ScriptedApiServer", "scripted_api_server"]
-
 LOG_LENGTH: Final = 64
 """How many changes of one kind a watcher may be behind; so few that they are soon made."""
 

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["SandboxSettings"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxSettings:

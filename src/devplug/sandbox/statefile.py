@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from devplug.sandbox.api.kinds import Resource
     from devplug.sandbox.registry import Registry
 
-__all__ = ["StateFile", "StateFileError", "opened"]
-
 logger = logging.getLogger(__name__)
 
 _APPLICATION_ID: Final = 0x64707367

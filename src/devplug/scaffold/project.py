@@ -16,8 +16,6 @@ from devplug.k8s.resource_names import resource_name_fault
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["NAME_LIMIT", "TRIAL_NODES", "Project", "project_faults", "project_files"]
-
 NAME_LIMIT: Final = 63
 """The longest name, in characters: it is the value of a label in the DaemonSet (RFC 1123)."""
 

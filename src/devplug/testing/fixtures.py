@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from devplug.kubelet.settings import KubeletSettings
     from devplug.testing.kubelet import SyncKubelet
 
-__all__ = ["kubelet", "kubelet_settings", "make_kubelet", "pytest_runtest_makereport"]
-
 _RUNNING: pytest.StashKey[list[SyncKubelet]] = pytest.StashKey()
 """The kubelets of a test, as long as it runs."""
 

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from devplug.testing.resource_claims import ClaimServer
     from devplug.wire.values import AdvertisedDevice
 
-__all__ = ["SyncKubelet"]
-
 Result = TypeVar("Result")
 
 DEFAULT_TIMEOUT_SECONDS: Final = 30.0

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from devplug.kubelet.kubelet import Kubelet
 
-__all__ = ["ChangeCount", "Clock", "Held", "LoopThread"]
-
 
 # ── where code waits ──────────────────────────────────────────────────────────────────────────────
 

@@ -16,17 +16,6 @@ if TYPE_CHECKING:
     from devplug.kubelet.kubelet import Kubelet
     from devplug.kubelet.pods import ContainerStatus, Pod, PodPhase, PodStatus
 
-__all__ = [
-    "AdmittedPod",
-    "ContainerView",
-    "NotInTimeError",
-    "PodOwner",
-    "containers_of",
-    "node_lines",
-    "restarted",
-    "synced",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class ContainerView:

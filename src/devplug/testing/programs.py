@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["Program", "StartedPlugins"]
-
 _END_TIMEOUT_SECONDS: Final = 10.0
 
 

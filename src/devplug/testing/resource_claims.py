@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from devplug.kubelet.pods import Pod
     from devplug.sandbox.scripted_api_server import ScriptedApiServer
 
-__all__ = ["NODE_NAME", "ClaimServer", "ResourceClaims", "claim_server"]
-
 NODE_NAME: Final = "test-node"
 """The name of the Node to DRA drivers, and of their pool of devices."""
 

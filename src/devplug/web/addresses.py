@@ -10,8 +10,6 @@ from msgspec import Struct
 
 from devplug.errors import quoted
 
-__all__ = ["Address", "TcpAddress", "UnixAddress", "is_ip", "parse_address"]
-
 _FORMS: Final = "write 127.0.0.1:9410, [::1]:9410, :9410 for all interfaces, or unix:/path/of/a.sock"
 _UNIX: Final = "unix:"
 _PORT_LIMIT: Final = 65535

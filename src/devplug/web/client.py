@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from devplug.web.addresses import Address
 
-__all__ = ["Response", "get", "lines"]
-
 _ANSWER_LIMIT_BYTES: Final = 64 * 1024 * 1024
 
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from devplug.web.addresses import Address, TcpAddress
 
-__all__ = ["AnswerHead", "ClientConnection", "ClientRequest", "connect"]
-
 _HEADER_LIMIT_BYTES: Final = 64 * 1024
 _READ_BYTES: Final = 64 * 1024
 _NEXT_ADDRESS_SECONDS: Final = 3.0

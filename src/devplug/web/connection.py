@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from devplug.web.messages import Answer, Handler, Limits, Request
 
-__all__ = ["Connection"]
-
 _log: Final = logging.getLogger(__name__)
 
 _DRAIN_BYTES: Final = 4096

@@ -14,8 +14,6 @@ from devplug.web.messages import WebClientError
 if TYPE_CHECKING:
     from devplug.web.addresses import TcpAddress
 
-__all__ = ["Connections", "Proxy", "Server"]
-
 _IDLE_SECONDS: Final = 5.0
 """Who stands between may forget a connection on which nothing was sent for a while, and tell nobody."""
 

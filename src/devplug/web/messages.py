@@ -17,25 +17,6 @@ from devplug.web.addresses import is_ip
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
-__all__ = [
-    "Answer",
-    "Handler",
-    "Limits",
-    "ListenError",
-    "Page",
-    "Request",
-    "Stream",
-    "TooLargeError",
-    "WebClientError",
-    "body_of",
-    "head_of",
-    "http_date",
-    "not_found",
-    "reason_of",
-    "refusal",
-    "request_of",
-]
-
 # ── between the server and the functions that answer ──
 
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from devplug.web.connection import Connection
     from devplug.web.messages import Handler
 
-__all__ = ["serving"]
-
 _log: Final = logging.getLogger(__name__)
 
 _USUAL: Final = Limits()

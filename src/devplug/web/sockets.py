@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from devplug.web.addresses import Address, TcpAddress
 
-__all__ = ["linger", "listening", "send"]
-
 # ── listening ──
 
 _BACKLOG: Final = 1024

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from devplug.wire.client_connection import ClientCall
 
-__all__ = ["TcpChannel", "UnixChannel"]
-
 SPEAK_SECONDS: Final = 5.0
 """How long a server may take to speak HTTP/2."""
 

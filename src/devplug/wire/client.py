@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from devplug.wire.deviceplugin import Method
     from devplug.wire.transport import Channel
 
-__all__ = ["Connection", "Peer", "authority_of", "connected"]
-
 Request = TypeVar("Request")
 Response = TypeVar("Response")
 

@@ -24,8 +24,6 @@ from devplug.wire.statuses import CLOSING, RpcError, status_of_reset
 if TYPE_CHECKING:
     from devplug.wire.http2.events import Event, Field
 
-__all__ = ["ClientCall", "ClientConnection", "NotDoneError"]
-
 _LIMITS: Final = Limits(stream_window_bytes=1 << 20, connection_window_bytes=1 << 22)
 """Lists of devices have megabytes: with smaller windows the server waits more than it sends."""
 

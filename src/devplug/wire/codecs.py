@@ -14,27 +14,10 @@ from devplug.errors import DevplugError
 from devplug.wire import protobuf
 from devplug.wire.limits import ELEMENTS_LIMIT
 from devplug.wire.protobuf import Field, Kind, Layout
+from devplug.wire.wireformat import MalformedError, TooManyElementsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-__all__ = [
-    "TOPOLOGY",
-    "Codec",
-    "Encoded",
-    "MalformedMessageError",
-    "MessageTooLargeError",
-    "codec",
-    "empty_codec",
-    "flag",
-    "many",
-    "names",
-    "number",
-    "one",
-    "pairs",
-    "text",
-    "texts",
-]
 
 Value = TypeVar("Value")
 
@@ -69,9 +52,9 @@ class Codec(Struct, Generic[Value], frozen=True):
         """
         try:
             return self.read(content, elements)
-        except protobuf.MalformedError as error:
+        except MalformedError as error:
             raise MalformedMessageError(self.message) from error
-        except protobuf.TooManyElementsError:
+        except TooManyElementsError:
             failure = MessageTooLargeError(self.message, elements)
         # Not where it was caught: its traceback would keep all that was read.
         raise failure

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from devplug.wire.http2.connection import Limits
 
-__all__ = ["SocketConnection"]
-
 _PORTION_BYTES: Final = 1 << 16
 """How much is passed to the socket at once; the rest waits, not copied, until the other end has read that."""
 

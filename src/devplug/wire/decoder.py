@@ -11,8 +11,6 @@ from devplug.wire.limits import INLINE_ELEMENTS_LIMIT
 if TYPE_CHECKING:
     from devplug.wire.codecs import Codec
 
-__all__ = ["decoded"]
-
 Value = TypeVar("Value")
 
 

@@ -30,34 +30,10 @@ from devplug.wire.codecs import (
 )
 from devplug.wire.protobuf import Kind, Layout
 from devplug.wire.values import AdvertisedDevice, PluginOptions, PreferenceRequest, RegisterRequest
-from devplug.wire.wireformat import varint
+from devplug.wire.wireformat import MalformedError, varint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-
-__all__ = [
-    "ALLOCATE",
-    "ALLOCATE_REQUEST",
-    "ALLOCATE_RESPONSE",
-    "CONTAINER_RESPONSE",
-    "DEVICE_LIST",
-    "DEVICE_PLUGIN_VERSION",
-    "EMPTY",
-    "GET_OPTIONS",
-    "GET_PREFERRED_ALLOCATION",
-    "LAYOUTS",
-    "LIST_AND_WATCH",
-    "OPTIONS",
-    "PREFERENCE_REQUEST",
-    "PREFERENCE_RESPONSE",
-    "PRE_START_CONTAINER",
-    "PRE_START_REQUEST",
-    "PRE_START_RESPONSE",
-    "REGISTER",
-    "REGISTER_REQUEST",
-    "Method",
-    "list_pieces",
-]
 
 
 # ── messages ──────────────────────────────────────────────────────────────────────────────────────
@@ -169,7 +145,7 @@ def _decode_list(content: bytes, elements: int) -> Sequence[AdvertisedDevice]:
         try:
             devices.append(AdvertisedDevice(content[start + 4 : id_stop].decode(), *known))
         except UnicodeDecodeError as error:
-            raise protobuf.MalformedError(str(error)) from error
+            raise MalformedError(str(error)) from error
         start = stop
     return (*devices, *protobuf.decode(_LIST, content[start:], elements - len(devices)))
 

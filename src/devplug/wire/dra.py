@@ -19,17 +19,6 @@ from devplug.wire.protobuf import Kind, Layout
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = [
-    "PREPARE",
-    "UNPREPARE",
-    "WATCH_RESOURCES",
-    "ClaimName",
-    "DeviceHealthReport",
-    "HealthWord",
-    "PreparedClaim",
-    "PreparedDevice",
-]
-
 Value = TypeVar("Value")
 
 

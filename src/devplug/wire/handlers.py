@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from devplug.wire.deviceplugin import Method
 
-__all__ = ["Binding", "Handlers", "refusal_of", "stream", "unary"]
-
 logger = logging.getLogger(__name__)
 
 Request = TypeVar("Request")

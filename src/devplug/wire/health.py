@@ -19,8 +19,6 @@ from devplug.wire.statuses import RpcError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-__all__ = ["CHECK", "SERVING", "HealthClient", "health_client"]
-
 SERVING: Final = "SERVING"
 
 _STATUSES: Final = ("UNKNOWN", SERVING, "NOT_SERVING", "SERVICE_UNKNOWN")

@@ -4,20 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = [
-    "CALLS_AT_ONCE_LIMIT",
-    "CONNECTIONS_LIMIT",
-    "ELEMENTS_LIMIT",
-    "HELD_LIMIT_BYTES",
-    "INLINE_ELEMENTS_LIMIT",
-    "KUBELET_CONNECTIONS_LIMIT",
-    "KUBELET_RECEIVE_LIMIT_BYTES",
-    "MONITOR_RECEIVE_LIMIT_BYTES",
-    "PLUGIN_RECEIVE_LIMIT_BYTES",
-    "REQUEST_ELEMENTS_LIMIT",
-    "STREAMS_LIMIT",
-]
-
 # ── bytes of a message ──
 
 KUBELET_RECEIVE_LIMIT_BYTES: Final = 4 * 1024 * 1024

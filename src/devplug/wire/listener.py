@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from devplug.wire.transport import Server
     from devplug.wire.values import SocketIdentity
 
-__all__ = ["Listener"]
-
 SERVERS_KEPT: Final = 8
 """The most servers of lost files that wait for `tidy`, if the socket is removed again and again."""
 

@@ -13,8 +13,6 @@ from devplug.wire.deviceplugin import Method
 from devplug.wire.protobuf import Layout
 from devplug.wire.values import PluginInfo, RegistrationStatus
 
-__all__ = ["GET_INFO", "LAYOUTS", "NOTIFY_REGISTRATION_STATUS"]
-
 _INFO: Final[Layout[PluginInfo]] = Layout(
     "PluginInfo",
     (text(1, "type"), text(2, "name"), text(3, "endpoint"), texts(4, "supported_versions")),

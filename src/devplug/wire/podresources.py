@@ -25,8 +25,6 @@ from devplug.wire.values import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["GET", "GET_ALLOCATABLE_RESOURCES", "LAYOUTS", "LIST", "V1ALPHA1_LAYOUTS", "V1ALPHA1_LIST"]
-
 
 # ── what v1 says of a container and of the node ───────────────────────────────────────────────────
 

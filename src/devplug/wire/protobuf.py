@@ -30,8 +30,6 @@ from devplug.wire.wireformat import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["Field", "Kind", "Layout", "MalformedError", "TooManyElementsError", "decode", "encode"]
-
 Value = TypeVar("Value")
 
 DEPTH_LIMIT: Final = 100

@@ -24,24 +24,6 @@ if TYPE_CHECKING:
 
     from devplug.wire.http2.events import Field
 
-__all__ = [
-    "ANSWER_HEAD",
-    "MESSAGE_HEAD_BYTES",
-    "OK_TRAILERS",
-    "MessageReader",
-    "NotGrpcError",
-    "Request",
-    "check_head",
-    "check_trailers",
-    "framed",
-    "http_refusal",
-    "message_head",
-    "request_block",
-    "request_of",
-    "trailers",
-    "trailers_only",
-]
-
 
 # ── messages ──────────────────────────────────────────────────────────────────────────────────────
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from devplug.linux.unix_sockets import Peer
     from devplug.wire.handlers import Handlers
 
-__all__ = ["UnixServer", "start"]
-
 logger = logging.getLogger(__name__)
 
 TOO_MANY_CALLS: Final = "too many calls at once"

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from devplug.wire.http2.connection import Limits
     from devplug.wire.rpc import Request
 
-__all__ = ["Call", "ConnectionOwner", "ServerConnection"]
-
 logger = logging.getLogger(__name__)
 
 SPEAK_SECONDS: Final = 5.0

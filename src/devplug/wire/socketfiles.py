@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from devplug.wire.values import SocketIdentity
 
-__all__ = ["bound_socket", "discard", "keep_private", "socket_identity", "why_not"]
-
 
 def bound_socket(path: Path) -> socket.socket:
     """Make a socket at `path`, where nothing may be, that does not listen yet. Raises `OSError`.

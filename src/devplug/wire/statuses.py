@@ -25,15 +25,6 @@ from devplug.wire.http2.errors import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = [
-    "CLOSING",
-    "STATUSES",
-    "STATUS_OF_ERROR",
-    "RpcError",
-    "status_of_http",
-    "status_of_reset",
-]
-
 STATUSES: Final = (
     "OK",
     "Canceled",

@@ -17,17 +17,6 @@ if TYPE_CHECKING:
 
     from devplug.wire.handlers import Handlers
 
-__all__ = [
-    "GRPCIO",
-    "OWN",
-    "Channel",
-    "Server",
-    "Transport",
-    "chosen",
-    "client_transport",
-    "server_transport",
-]
-
 
 class Server(Protocol):
     """A server that listens at one socket until it is stopped."""

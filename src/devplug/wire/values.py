@@ -17,26 +17,6 @@ if TYPE_CHECKING:
 
     from devplug.devices import Device
 
-__all__ = [
-    "LIST_LIMIT_BYTES",
-    "AdvertisedDevice",
-    "AllocatableResources",
-    "ClaimResource",
-    "ContainerDevices",
-    "ContainerMemory",
-    "ContainerResources",
-    "DynamicResource",
-    "PluginInfo",
-    "PluginOptions",
-    "PodName",
-    "PodResources",
-    "PreferenceRequest",
-    "RegisterRequest",
-    "RegistrationStatus",
-    "SocketIdentity",
-    "list_size_bytes",
-]
-
 SocketIdentity: TypeAlias = tuple[int, int, int]
 """Device, inode and time of making of a socket file: what tells it from others under the same name."""
 

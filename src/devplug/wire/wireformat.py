@@ -7,19 +7,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = [
-    "LENGTH",
-    "VARINT",
-    "Bounds",
-    "MalformedError",
-    "TooManyElementsError",
-    "read_span",
-    "read_tag",
-    "read_varint",
-    "skipped",
-    "varint",
-]
-
 VARINT, FIXED64, LENGTH, START_GROUP, END_GROUP, FIXED32 = range(6)
 
 _ONE_BYTE: Final = tuple(bytes([number]) for number in range(0x80))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from devplug.status import ConfigStatus, DeviceStatus, Holder, ProcessStatus, ResourceStatus
 
-__all__ = ["A", "config", "device", "resource", "status"]
-
 A = "example.com/a"
 
 

@@ -11,8 +11,6 @@ from devplug.deploy.names import Release
 from devplug.deploy.security_context import needs_of
 from devplug.k8s.yaml import Value
 
-__all__ = ["daemon_set"]
-
 
 def daemon_set(config: str, values: Mapping[str, Value] | None = None) -> dict[str, Any]:
     """Return the DaemonSet for a configuration, with these values of the chart over the defaults."""

@@ -16,8 +16,6 @@ from typing import Final
 
 from tests.deploy.security_context import seccomp
 
-__all__ = ["NODES", "Root", "drop", "mount_below", "own_namespaces"]
-
 NODES: Final = ("null", "zero", "full", "random", "urandom", "tty")
 """The device nodes that each container has (OCI runtime specification, config-linux)."""
 

@@ -13,8 +13,6 @@ import platform
 import struct
 from typing import Final
 
-__all__ = ["REFUSED", "filter_program", "install", "refusing_program"]
-
 # linux/audit.h: AUDIT_ARCH_X86_64, AUDIT_ARCH_AARCH64.
 _ARCHES: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 

@@ -21,20 +21,6 @@ from devplug.kubelet.kubelet import Kubelet
 from devplug.linux.processes import SIGKILL, SIGTERM, signal_group, spawn
 from tests.deploy.security_context.namespaces import NODES
 
-__all__ = [
-    "CONFIG",
-    "RESOURCE",
-    "ROOT",
-    "UNUSED_MAJOR",
-    "Container",
-    "Node",
-    "advertised",
-    "memory_cgroup",
-    "needs_namespaces",
-    "play",
-    "until_advertised",
-]
-
 ROOT: Final = Path(__file__).parents[3]
 RESOURCE: Final = "example.com/serial"
 CONFIG: Final = f"""\

@@ -6,8 +6,6 @@ from typing import Any
 
 from tests.monitor.why.pods import unschedulable
 
-__all__ = ["CLASS", "DRIVER", "NO_DEVICES", "asking", "claim", "gpus", "holding", "slice_on"]
-
 DRIVER = "gpu.example.com"
 NO_DEVICES = (
     "0/1 nodes are available: 1 cannot allocate all claims. still not schedulable, preemption: "

@@ -7,8 +7,6 @@ from typing import Any
 from devplug.monitor.why.diagnosis import explain
 from devplug.monitor.why.evidence import Diagnosis, Evidence
 
-__all__ = ["RESOURCE", "event", "judged", "node", "pod", "running", "short", "unschedulable"]
-
 RESOURCE = "example.com/resource"
 
 

@@ -11,8 +11,6 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias
 
-__all__ = ["Leaf", "description_leaves", "json_leaves", "line_leaves", "metric_leaves", "table_leaves"]
-
 Leaf: TypeAlias = tuple[str, str]
 """Where a value stands, and the value."""
 

@@ -13,8 +13,6 @@ from typing import Final
 
 from tests.sandbox.kubectl.leaves import Leaf
 
-__all__ = ["LEFT_OUT", "MASKED", "NOT_PLAYED", "LeftOut", "Masked", "NotPlayed", "masked", "without_lines"]
-
 _AGE: Final = r"(\d+[dhms]){1,2}"
 _TIME: Final = r"\w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d [+-]\d{4}"
 _STAMP: Final = r'"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"'

@@ -26,8 +26,6 @@ from tests.sandbox.kubectl.leaves import (
 )
 from tests.sandbox.kubectl.mask import masked, without_lines
 
-__all__ = ["STEPS", "Between", "Difference", "Step", "differences", "filtered", "leaves_of", "step_named"]
-
 
 class Between(StrEnum):
     """What happens between two commands of the recording, though it does not show it."""

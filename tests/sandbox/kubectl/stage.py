@@ -19,8 +19,6 @@ from tests.cli.programs import ended, environment, said_until, started
 from tests.sandbox.jsons import KUBECTL
 from tests.sandbox.kubectl.playback import Between, Step, differences, filtered
 
-__all__ = ["Stage", "why_kubectl_is_missing"]
-
 _ROOT: Final = Path(__file__).parents[3]
 _OLDEST: Final = (1, 27)
 """The oldest kubectl that the sandbox is for."""

@@ -13,8 +13,6 @@ from devplug.errors import quoted
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["sandbox"]
-
 _POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
 _STRATEGIES = {
     "least-allocated": "LeastAllocated",

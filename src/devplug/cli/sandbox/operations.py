@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from devplug.k8s.yaml import Value
     from devplug.sandbox.sandboxdir import SandboxDir
 
-__all__ = ["describe", "down", "end", "kubeconfig", "on_nodes", "plug", "unplug"]
-
 _DOWN_SECONDS: Final = 30.0
 _LOOK_SECONDS: Final = 0.02
 

@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from devplug.sandbox.sandboxdir import SandboxRecord
     from devplug.sandbox.settings import SandboxSettings
 
-__all__ = ["run", "up", "up_detached"]
-
 
 _KUBECTL: Final = "https://kubernetes.io/docs/tasks/tools/"
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from devplug.cli.status.nodes import NodeFolders
 
-__all__ = ["status", "top"]
-
 _F = TypeVar("_F", bound="Callable[..., Any]")
 
 _EPILOG_STATUS = """\b

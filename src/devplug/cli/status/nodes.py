@@ -28,16 +28,6 @@ if TYPE_CHECKING:
 
     from devplug.status import NodeStatus
 
-__all__ = [
-    "Follower",
-    "NodeFolders",
-    "chosen_folders",
-    "folder_fault",
-    "machine_folders",
-    "no_answer",
-    "sandbox_folders",
-]
-
 FIRST_SECONDS: Final = 3.0
 """How long the first table waits for sockets that do not answer."""
 

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from devplug.k8s.yaml import Value
     from devplug.status import NodeStatus
 
-__all__ = ["StatusQuery", "status", "watch"]
-
 PACE_SECONDS: Final = 0.1
 """Changes that come within this time are shown as one."""
 

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from devplug.monitor.history import Change
     from devplug.status import NodeStatus
 
-__all__ = ["Key", "keys_in", "top"]
-
 _KEY: Final = re.compile(r"\x1b(\[[0-9;]*[A-Za-z~]|O[A-Za-z])?|.", re.DOTALL)
 _BEGUN: Final = re.compile(r"\x1b(\[[0-9;]*|O)?$")
 _READ_BYTES: Final = 1024

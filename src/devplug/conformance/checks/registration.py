@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from devplug.conformance.testbed import TestBed
     from devplug.wire.values import PluginOptions
 
-__all__ = ["endpoint_fault", "longest_overlap_seconds", "loose_bits"]
-
 _OTHERS_WRITE: Final = 0o022
 
 _ASKED: Final = 3

@@ -15,15 +15,6 @@ from devplug.kubelet.manifests import read_object
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = [
-    "defined_names",
-    "document_of",
-    "file_faults",
-    "is_spec_file",
-    "qualified_name_fault",
-    "read_by_runtimes",
-]
-
 _KIND: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*[A-Za-z0-9]/[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
 _DEVICE: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?")
 _VERSION: Final = re.compile(r"(0\.[3-9]\.0|1\.\d+\.\d+)")

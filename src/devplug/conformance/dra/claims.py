@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from devplug.conformance.dra.slice_rules import Device
     from devplug.k8s.objects import Object
 
-__all__ = ["claim_object", "result_of"]
-
 
 def result_of(device: Device, driver: str, request: str = "req", share_id: str = "") -> Object:
     """Return one entry of `status.allocation.devices.results`; it tolerates the taints of the device.

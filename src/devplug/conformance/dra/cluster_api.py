@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from devplug.k8s.objects import Object
     from devplug.k8s.podaccount import PodAccount
 
-__all__ = ["AnsweredRequest", "ClusterApi", "OpenClusterApi"]
-
 
 class AnsweredRequest(Protocol):
     """A request whose answer has begun."""

@@ -19,16 +19,6 @@ if TYPE_CHECKING:
 
     from devplug.k8s.objects import Object
 
-__all__ = [
-    "CdiFolder",
-    "DriverPlace",
-    "DriverSubject",
-    "Launch",
-    "Running",
-    "program_of",
-    "watched_cdi_folder",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class DriverSubject:

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from devplug.wire.deviceplugin import Method
     from devplug.wire.dra import DeviceHealthReport
 
-__all__ = ["DRIVER_TYPE", "INFO_SECONDS", "Registration", "ScriptedDraKubelet", "scripted_dra_kubelet"]
-
 Request = TypeVar("Request")
 Response = TypeVar("Response")
 

@@ -12,19 +12,6 @@ from devplug.k8s.objects import Object, entries, fields, part, text, whole
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-__all__ = [
-    "Device",
-    "count_faults",
-    "devices_of",
-    "duplicate_faults",
-    "has_devices_of",
-    "is_of_node",
-    "moved_taints",
-    "owner_faults",
-    "slices_of",
-    "taint_times",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Device:

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from devplug.conformance.times import Times
     from devplug.wire.dra import PreparedClaim
 
-__all__ = ["NODE", "DriverBed", "DriverRun"]
-
 NODE: Final = "verify-node"
 _NAMESPACE: Final = "default"
 _WRITES: Final = ("POST", "PUT", "PATCH", "DELETE")

@@ -22,18 +22,6 @@ if TYPE_CHECKING:
     from devplug.kubelet.dra.claim_objects import Claim
     from devplug.wire.dra import PreparedClaim
 
-__all__ = [
-    "Batches",
-    "ClaimCache",
-    "ClaimInfo",
-    "ClaimKey",
-    "DraStateError",
-    "Release",
-    "decode",
-    "encode",
-    "unprepare_fault",
-]
-
 Answer = TypeVar("Answer")
 
 ClaimKey = tuple[str, str]

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from devplug.kubelet.claim_references import PodClaim
     from devplug.kubelet.pods import Pod
 
-__all__ = ["Claim", "ClaimError", "KnownClaim", "claim_names", "read_claim", "used_claim"]
-
 
 class ClaimError(KubeletError):
     """A pod's claims cannot be prepared or unprepared now; the kubelet tries again."""

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from devplug.wire.dra import ClaimName, DeviceHealthReport, PreparedClaim
     from devplug.wire.sockets import Peer
 
-__all__ = ["DriverEndpoint", "Drivers", "HealthSink", "chosen_service"]
-
 logger = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from devplug.kubelet.pods import Container, Pod
     from devplug.wire.dra import DeviceHealthReport
 
-__all__ = ["DeviceHealth", "HealthCache", "claims_health", "decode", "encode"]
-
 _TIMEOUT_SECONDS: Final = 30
 """How long a report counts that says nothing of it (healthinfo.go DefaultHealthTimeout)."""
 

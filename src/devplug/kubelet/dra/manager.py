@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from devplug.kubelet.settings import KubeletSettings
     from devplug.wire.dra import DeviceHealthReport
 
-__all__ = ["PREPARE_AGAIN_SECONDS", "PREPARE_FAILED", "UNPREPARE_AGAIN_SECONDS", "DraManager"]
-
 logger = logging.getLogger(__name__)
 
 PREPARE_AGAIN_SECONDS: Final = 60.0

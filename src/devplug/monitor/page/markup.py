@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from devplug.monitor.page.state import NodeView, Resource, State, Tile
 
-__all__ = ["page"]
-
 _TABLES: Final = "<!-- tables -->"
 _TITLE: Final = "<!-- title -->"
 _NOTHING: Final = "-"

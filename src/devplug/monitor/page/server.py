@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from devplug.status import NodeStatus
     from devplug.web.messages import Answer, Request
 
-__all__ = ["Follower", "Pages", "Source"]
-
 
 _FIRST_SECONDS: Final = 3.0
 """How long a node's first status may take; what comes later is a change."""

@@ -4,22 +4,6 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-__all__ = [
-    "Board",
-    "ChangeLine",
-    "ClaimUse",
-    "Details",
-    "Driver",
-    "Member",
-    "NodeView",
-    "Process",
-    "Resource",
-    "SegmentView",
-    "State",
-    "Tile",
-    "TileGroup",
-]
-
 
 class Tile(TypedDict):
     """One device as it was found; replicas of it are one tile. Times are Unix times in seconds."""

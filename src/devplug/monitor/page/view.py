@@ -42,8 +42,6 @@ if TYPE_CHECKING:
         ResourceStatus,
     )
 
-__all__ = ["CHANGES_SHOWN", "TILES_LIMIT", "details", "natural", "state"]
-
 
 TEXT_LIMIT_BYTES: Final = 300
 """Of a text that somebody else wrote; on the page there is little room, and an event has to stay small."""

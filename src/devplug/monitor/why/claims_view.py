@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from devplug.k8s.node_selectors import Node
     from devplug.monitor.why.evidence import ClaimObjects, Evidence
 
-__all__ = ["CLAIM_COLUMNS", "ClaimsView", "claims_view"]
-
 CLAIM_COLUMNS = ("CLAIM", "REQUEST", "DEVICES", "EXCLUDED BECAUSE", "FOR EXAMPLE")
 
 _MOST_EXAMPLES = 2

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from devplug.monitor.cluster_claims import ClaimedRequest
     from devplug.monitor.why.evidence import Evidence
 
-__all__ = ["explain"]
-
 
 _QUOTA: Final = re.compile(
     r"exceeded quota: (?P<quota>[^,]+), requested: (?P<requested>.*), used: (?P<used>.*), "

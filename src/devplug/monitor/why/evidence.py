@@ -19,24 +19,6 @@ if TYPE_CHECKING:
     from devplug.monitor.why.claims_view import ClaimsView
     from devplug.status import NodeStatus
 
-__all__ = [
-    "NO_DEVICES",
-    "Actor",
-    "ClaimObjects",
-    "Diagnosis",
-    "Evidence",
-    "State",
-    "asks_for_claims",
-    "condition",
-    "container_statuses",
-    "held_by",
-    "last_event",
-    "leaving",
-    "nearest",
-    "some",
-    "why_unfit",
-]
-
 _MOST_NAMED: Final = 5
 NO_DEVICES: Final = "cannot allocate all claims"
 """All that the scheduler says of claims without devices (SP/dynamicresources.go)."""

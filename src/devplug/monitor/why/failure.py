@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from devplug.monitor.why.evidence import Evidence
     from devplug.status import NodeStatus
 
-__all__ = ["failed", "plugin_said"]
-
 _PREFIX: Final = "Pod was rejected: "
 _AGAIN: Final = (
     "delete the pod and create it again, since the kubelet never tries this one again; a controller "

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from devplug.monitor.why.claims_view import ClaimsView
     from devplug.monitor.why.evidence import Evidence
 
-__all__ = ["unscheduled"]
-
 _DEFAULT_SCHEDULER: Final = "default-scheduler"
 _AVAILABLE: Final = re.compile(r"0/\d+ nodes are available: (?P<reasons>.*?)(\. |\.?$)")
 _INSUFFICIENT: Final = "Insufficient "

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from devplug.k8s.objects import Object
 
-__all__ = ["COLUMNS", "OTHERS", "Column"]
-
 
 @dataclass(frozen=True, slots=True)
 class Column:

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from devplug.sandbox.api.kinds import Resource
 
-__all__ = ["canonical_quantity", "defaulted", "devices_defaulted", "knows_priority_class", "qos_class"]
-
 _OF_SPEC: Final[Mapping[str, object]] = {
     "dnsPolicy": "ClusterFirst",
     "restartPolicy": "Always",

@@ -22,39 +22,6 @@ if TYPE_CHECKING:
 
     from devplug.k8s.objects import Object
 
-__all__ = [
-    "FieldError",
-    "FieldErrorType",
-    "StatusError",
-    "Verbatim",
-    "already_exists",
-    "bad_request",
-    "conflict",
-    "duplicate_field",
-    "expired",
-    "forbidden",
-    "forbidden_field",
-    "go_json",
-    "internal_error",
-    "invalid",
-    "invalid_field",
-    "method_not_supported",
-    "not_acceptable",
-    "not_found",
-    "not_found_field",
-    "patch_rejected",
-    "required_field",
-    "success",
-    "too_large",
-    "too_large_resource_version",
-    "too_long_field",
-    "too_many_field",
-    "unauthorized",
-    "unclassified",
-    "unsupported_field",
-    "unsupported_media_type",
-]
-
 _MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from devplug.sandbox.api.kinds import Resource
 
-__all__ = ["FieldSelector", "FieldTerm", "field_selector"]
-
 _COMMON: Final = ("metadata.name", "metadata.namespace")
 _INVOLVED: Final = tuple(
     f"involvedObject.{field}"

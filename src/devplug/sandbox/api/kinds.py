@@ -14,17 +14,6 @@ from devplug.dra.versions import API_VERSIONS, GROUP
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = [
-    "BETAS",
-    "REFUSED",
-    "SERVED",
-    "Resource",
-    "Subresource",
-    "known",
-    "resource_of_kind",
-    "resource_of_path",
-]
-
 _ALL_VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 _OF_NAMESPACES: Final = ("create", "delete", "get", "list", "patch", "update", "watch")
 _OF_PARTS: Final = ("get", "patch", "update")

@@ -18,15 +18,6 @@ from devplug.sandbox.api.names import label_key_errors, label_value_errors
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-__all__ = [
-    "LabelSelector",
-    "Operator",
-    "Requirement",
-    "SelectorError",
-    "label_selector",
-    "selector_of_object",
-]
-
 
 class SelectorError(DevplugError):
     """A text is no selector; the sentence is the API server's, which answers it as a bad request."""

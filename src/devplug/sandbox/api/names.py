@@ -10,16 +10,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = [
-    "identifier_errors",
-    "label_errors",
-    "label_key_errors",
-    "label_value_errors",
-    "long_name_errors",
-    "path_segment_errors",
-    "subdomain_errors",
-]
-
 _LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN: Final = rf"{_LABEL}(\.{_LABEL})*"
 _KEY: Final = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"

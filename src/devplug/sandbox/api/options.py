@@ -39,25 +39,6 @@ if TYPE_CHECKING:
     from devplug.sandbox.api.errors import FieldError
     from devplug.sandbox.api.kinds import Resource
 
-__all__ = [
-    "ContinueToken",
-    "FieldValidation",
-    "ListOptions",
-    "LogOptions",
-    "WriteOptions",
-    "decoded_token",
-    "dry_run_errors",
-    "encoded_token",
-    "flag_of",
-    "include_of",
-    "list_options",
-    "log_options",
-    "number_of",
-    "refuse_options",
-    "refuse_without_log",
-    "write_options",
-]
-
 _EXACT: Final = "Exact"
 _NOT_OLDER: Final = "NotOlderThan"
 _MATCH: Final = "resourceVersionMatch"

@@ -15,18 +15,6 @@ if TYPE_CHECKING:
 
     from devplug.sandbox.api.kinds import Resource
 
-__all__ = [
-    "FOREGROUND",
-    "ORPHAN",
-    "POLICIES",
-    "controller_of",
-    "owner_reference",
-    "owner_uids",
-    "propagating",
-    "without_finalizer",
-    "without_owner",
-]
-
 ORPHAN: Final = "orphan"
 """The finalizer of an owner that is to leave what it owns alone."""
 

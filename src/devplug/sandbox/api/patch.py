@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-__all__ = ["JSON_PATCH", "MERGE_PATCH", "STRATEGIC_PATCH", "json_patched", "merge_patched", "patched"]
-
 _OPERATION_LIMIT: Final = 10_000
 """Most operations of a JSON Patch (apiserver handlers/patch.go maxJSONPatchOperations)."""
 

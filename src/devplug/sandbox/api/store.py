@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from devplug.sandbox.api.strategy import Deletion, Preconditions
     from devplug.sandbox.api.watchlog import Selection
 
-__all__ = ["LOG_LENGTH", "Cursor", "Listing", "Store", "version_of"]
-
 LOG_LENGTH: Final = 1000
 """How many changes of a kind are remembered; a watcher that is further behind lists again."""
 

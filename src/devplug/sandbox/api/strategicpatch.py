@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from devplug.sandbox.api.errors import StatusError
 
-__all__ = ["RULES", "FieldRule", "rule_of", "strategic_patched"]
-
 _DIRECTIVE: Final = "$patch"
 _RETAIN: Final = "$retainKeys"
 _DELETE: Final = "$deleteFromPrimitiveList"

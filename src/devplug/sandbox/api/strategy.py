@@ -41,17 +41,6 @@ if TYPE_CHECKING:
     from devplug.sandbox.api.errors import FieldError
     from devplug.sandbox.api.kinds import Resource
 
-__all__ = [
-    "Deletion",
-    "Preconditions",
-    "created",
-    "deleted",
-    "generated_name",
-    "is_over",
-    "meta_errors",
-    "updated",
-]
-
 _NAME_LIMIT: Final = 63
 _SUFFIX_LENGTH: Final = 5
 

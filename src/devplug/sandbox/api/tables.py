@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from devplug.sandbox.api.kinds import Resource
 
-__all__ = ["IncludeObject", "table"]
-
 # ── Pods (printPod) ──
 
 

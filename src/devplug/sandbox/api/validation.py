@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from devplug.sandbox.api.errors import FieldError
     from devplug.sandbox.api.kinds import Resource
 
-__all__ = ["change_errors", "object_errors", "update_errors"]
-
 _STANDARD: Final = re.compile(r"cpu|memory|ephemeral-storage|hugepages-.+")
 """What a container may ask for under a name without a domain (helpers.go IsStandardContainerResourceName)."""
 

@@ -21,20 +21,6 @@ if TYPE_CHECKING:
 
     from devplug.sandbox.api.kinds import Resource
 
-__all__ = [
-    "EVERYTHING",
-    "Change",
-    "ChangeLog",
-    "ChangeType",
-    "Selection",
-    "WatchEvent",
-    "bookmark",
-    "differences",
-    "namespaced_name",
-    "note",
-    "seen",
-]
-
 
 class ChangeType(enum.Enum):
     """The type of a change of an object, as watch events have it."""

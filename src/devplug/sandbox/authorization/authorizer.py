@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from devplug.sandbox.api.kinds import Resource
     from devplug.sandbox.api.store import Store
 
-__all__ = ["EVERYTHING", "Authorizer", "Decision", "Rights", "claim_status_errors"]
-
 _GROUP: Final = "rbac.authorization.k8s.io/v1"
 _CLUSTER_ROLES: Final = known(_GROUP, "ClusterRole")
 _CLUSTER_ROLE_BINDINGS: Final = known(_GROUP, "ClusterRoleBinding")

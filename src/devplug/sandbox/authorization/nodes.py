@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from devplug.sandbox.api.kinds import Resource
     from devplug.sandbox.authorization.rbac import Access
 
-__all__ = ["NodeView", "refuse_slice_of_another_node", "why_not"]
-
 _LEASES: Final = "kube-node-lease"
 _NO_OPINION: Final = ""
 _WRITES: Final = ("create", "update", "patch")

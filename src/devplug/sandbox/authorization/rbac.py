@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from devplug.sandbox.api.store import Store
     from devplug.sandbox.authorization.users import User
 
-__all__ = ["Access", "Policy", "allows", "make_default_roles", "refusal"]
-
 _ANY: Final = "*"
 
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from devplug.sandbox.api.store import Store
 
-__all__ = ["issued", "pod_user", "signed", "user_of_token"]
-
 _PODS: Final = known("v1", "Pod")
 _NODES: Final = known("v1", "Node")
 _HEADER: Final = b'{"alg":"HS256","typ":"JWT"}'

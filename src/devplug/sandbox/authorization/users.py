@@ -11,20 +11,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = [
-    "ADMIN",
-    "ANONYMOUS",
-    "AUTHENTICATED",
-    "MASTERS",
-    "NODE_NAME",
-    "User",
-    "account_of",
-    "groups_of_name",
-    "node_of",
-    "node_user",
-    "service_account",
-]
-
 AUTHENTICATED: Final = "system:authenticated"
 MASTERS: Final = "system:masters"
 """The group that may do everything, whatever roles there are."""

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from devplug.sandbox.registry import Registry
     from devplug.sandbox.scheduler import ClaimSnapshot, PendingPod, Placement
 
-__all__ = ["POLL_SECONDS", "ClaimBinder", "WaitingPod", "extended_resources_of"]
-
 POLL_SECONDS: Final = 5.0
 """How often the scheduler looks whether binding conditions are true (D90)."""
 

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from devplug.sandbox.registry import Registry
     from devplug.sandbox.scheduler import Node
 
-__all__ = ["DaemonSetController"]
-
 _MOST_AT_ONCE: Final = 250
 """The most pods that one sync creates, and the most that it deletes (BurstReplicas)."""
 

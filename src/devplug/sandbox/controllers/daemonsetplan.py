@@ -23,22 +23,6 @@ if TYPE_CHECKING:
     from devplug.sandbox.api.kinds import Resource
     from devplug.sandbox.scheduler import Node, Shape
 
-__all__ = [
-    "DaemonPod",
-    "Placement",
-    "Plan",
-    "Rollout",
-    "daemon_pod",
-    "daemon_status",
-    "new_pod",
-    "placements",
-    "plan",
-    "revision_of",
-    "rollout_of",
-    "seconds_until_available",
-    "target_node",
-]
-
 _HASH_LABEL: Final = "controller-revision-hash"
 _GENERATION_LABEL: Final = "pod-template-generation"
 _SAFE: Final = "bcdfghjklmnpqrstvwxz2456789"

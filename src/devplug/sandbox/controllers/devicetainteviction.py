@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from devplug.sandbox.api.watchlog import WatchEvent
     from devplug.sandbox.registry import Registry
 
-__all__ = ["DeviceTaintEvictionController", "disrupted", "evicting_taints", "eviction_time"]
-
 _DISRUPTION: Final = "DisruptionTarget"
 _REASON: Final = "DeletionByDeviceTaintManager"
 _MESSAGE: Final = "Device Taint manager: deleting due to NoExecute taint"

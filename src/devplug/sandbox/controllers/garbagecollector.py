@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from devplug.sandbox.api.watchlog import WatchEvent
     from devplug.sandbox.registry import Registry
 
-__all__ = ["EVENT_LIFE", "EventCollector", "GarbageCollector", "PodCollector", "is_expired"]
-
 _COLLECTED: Final = tuple(one for one in SERVED if "list" in one.verbs and one.kind != "Event")
 """What may own, or belong to something. Events belong to nobody."""
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from devplug.sandbox.api.watchlog import WatchEvent
     from devplug.sandbox.registry import Registry
 
-__all__ = ["NamespaceController", "make_first_namespaces"]
-
 _FIRST: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
 """What the API server makes at its start (controlplane/controller/systemnamespaces)."""
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from devplug.sandbox.api.watchlog import WatchEvent
     from devplug.sandbox.registry import Registry
 
-__all__ = ["NodeLifecycleController", "tainted"]
-
 _DOMAIN: Final = "node.kubernetes.io/"
 _BY_CONDITION: Final = {
     ("DiskPressure", "True"): "disk-pressure",

@@ -27,17 +27,6 @@ if TYPE_CHECKING:
     from devplug.sandbox.api.watchlog import WatchEvent
     from devplug.sandbox.registry import Registry
 
-__all__ = [
-    "Release",
-    "ResourceClaimController",
-    "generated_claim",
-    "is_reserved_for",
-    "may_run",
-    "pod_keys",
-    "release",
-    "used_claims",
-]
-
 _POD_CLAIM: Final = "resource.kubernetes.io/pod-claim-name"
 """The annotation of a generated claim that names the entry of its pod's `resourceClaims`."""
 

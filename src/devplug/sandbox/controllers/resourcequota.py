@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from devplug.sandbox.api.watchlog import WatchEvent
     from devplug.sandbox.registry import Registry
 
-__all__ = ["ResourceQuotaController"]
-
 _COUNTED: Final = tuple(
     one for one in SERVED if one.namespaced and "list" in one.verbs and one.kind != "Event"
 )

@@ -62,8 +62,6 @@ if TYPE_CHECKING:
     from devplug.sandbox.registry import Registry
     from devplug.sandbox.scheduler import Diagnosis, Node, PendingPod, Placement
 
-__all__ = ["Scheduler", "SchedulingState", "scheduling_state", "status_of_waiting"]
-
 logger = logging.getLogger(__name__)
 
 SCHEDULER_NAME: Final = "default-scheduler"

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from devplug.sandbox.api.watchlog import WatchEvent
     from devplug.sandbox.registry import Registry
 
-__all__ = ["KeyIndex", "WorkQueue", "follow", "key_of", "run_loop", "split_key"]
-
 logger = logging.getLogger(__name__)
 
 _FIRST_RETRY_SECONDS: Final = 0.1

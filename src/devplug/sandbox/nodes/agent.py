@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from devplug.sandbox.nodes.nodestatus import NodeFacts
     from devplug.sandbox.registry import Registry
 
-__all__ = ["AgentSettings", "NodeAgent"]
-
 logger = logging.getLogger(__name__)
 
 _OF_PODS = (ChangeKind.HEALTH, ChangeKind.POD)

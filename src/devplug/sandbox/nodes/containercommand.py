@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 
-__all__ = ["expanded", "field_value", "host_paths", "image_of", "mapped", "variables_of", "words_of"]
-
 _DEFAULT_REGISTRY: Final = "docker.io"
 _DEFAULT_FOLDER: Final = "library"
 _DEFAULT_TAG: Final = "latest"

@@ -28,19 +28,6 @@ if TYPE_CHECKING:
 
     from devplug.sandbox.api.options import LogOptions
 
-__all__ = [
-    "LOG_LIMIT_BYTES",
-    "LogFile",
-    "LogReader",
-    "Logs",
-    "blocks",
-    "in_name_only",
-    "nano_stamp",
-    "records",
-    "rows_of",
-    "tail",
-]
-
 logger = logging.getLogger(__name__)
 
 LINE_LIMIT_BYTES: Final = 16 * 1024

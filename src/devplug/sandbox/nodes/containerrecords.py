@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from datetime import datetime
 
-__all__ = ["ContainerRecord", "Termination", "record_of"]
-
 _FIRST_BACKOFF_SECONDS: Final = 10.0
 _LONGEST_BACKOFF_SECONDS: Final = 300.0
 """Of starts that follow ends (kubelet.go backOffPeriod, MaxContainerBackOff)."""

@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from devplug.kubelet.pods import ContainerConfig
     from devplug.sandbox.nodes.containerlogs import LogFile
 
-__all__ = ["ContainerRuntime", "Ended", "ProcessRuntime", "StartOrder"]
-
 logger = logging.getLogger(__name__)
 
 END_GRACE_SECONDS: Final = 5.0

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from devplug.kubelet.kubelet import Kubelet
     from devplug.sandbox.nodes.containerrecords import ContainerRecord
 
-__all__ = ["describe_node"]
-
 
 def describe_node(
     node: Object, kubelet: Kubelet, pods: Iterable[tuple[Object, Mapping[str, ContainerRecord]]]

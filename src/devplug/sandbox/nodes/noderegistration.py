@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from devplug.kubelet.kubelet import Kubelet
     from devplug.sandbox.registry import Registry
 
-__all__ = ["LEASE_NAMESPACE", "NodeRegistration", "facts_of_this_machine"]
-
 LEASE_NAMESPACE: Final = "kube-node-lease"
 """Where leases are; without that namespace there are none."""
 

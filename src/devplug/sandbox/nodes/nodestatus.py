@@ -19,15 +19,6 @@ if TYPE_CHECKING:
 
     from devplug.kubelet.resources import Capacity
 
-__all__ = [
-    "KUBERNETES_VERSION",
-    "NodeFacts",
-    "is_due",
-    "lease_of",
-    "new_node",
-    "status_of",
-]
-
 KUBERNETES_VERSION: Final = "v1.36.2"
 """What the sandbox says it is."""
 

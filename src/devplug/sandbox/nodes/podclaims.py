@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from devplug.sandbox.nodes.podcontainers import NodeContext, PodContainers
     from devplug.sandbox.registry import Registry
 
-__all__ = ["NodeClaims", "PodClaims"]
-
 _CANCELED: Final = (
     "Failed to prepare dynamic resources: prepare dynamic resources: NodePrepareResources: "
     "rpc error: code = Canceled desc = context canceled"

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from devplug.sandbox.nodes.podlifecycle import PodPlan
     from devplug.sandbox.registry import Registry
 
-__all__ = ["AddressPool", "NodeContext", "PodContainers"]
-
 _RESERVED = 2
 """The network's own address and the gateway's."""
 

@@ -29,31 +29,6 @@ if TYPE_CHECKING:
 
     from devplug.sandbox.nodes.containerrecords import ContainerRecord
 
-__all__ = [
-    "EXIT_CODE",
-    "RUNS_SECONDS",
-    "AnnotationError",
-    "BackOff",
-    "ContainerPlan",
-    "End",
-    "Finish",
-    "NextStep",
-    "PlannedExit",
-    "PodPlan",
-    "PodResult",
-    "Remove",
-    "Replace",
-    "Role",
-    "Start",
-    "Step",
-    "Stop",
-    "Unprepare",
-    "next_step",
-    "phase_of",
-    "plan_of",
-    "planned_exit",
-]
-
 EXIT_CODE: Final = "sandbox.devplug.dev/exit-code"
 """The annotation with the code that a pod's app containers end with."""
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from devplug.sandbox.nodes.containerrecords import ContainerRecord, Termination
     from devplug.sandbox.nodes.podlifecycle import PodPlan, PodResult
 
-__all__ = ["PodFacts", "container_id", "is_in_name_only", "status_of"]
-
 _SCHEME: Final = "sandbox://"
 """What IDs of containers and images begin with, as with `containerd://` on other nodes."""
 

@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from devplug.sandbox.nodes.podcontainers import NodeContext
     from devplug.sandbox.nodes.podlifecycle import Step
 
-__all__ = ["PodWorker"]
-
 LEAST_GRACE_SECONDS: Final = 2.0
 """How long a container may take to stop at least, whatever its pod says (kuberuntime_manager.go)."""
 

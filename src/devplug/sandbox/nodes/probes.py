@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from devplug.web.client_connection import AnswerHead
 
-__all__ = ["ContainerProbes", "Observer", "Probe", "probe_of", "probes_of"]
-
 _KINDS: Final = {"startupProbe": "Startup", "readinessProbe": "Readiness", "livenessProbe": "Liveness"}
 _OK: Final = range(200, 400)
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})

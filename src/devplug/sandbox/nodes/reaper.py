@@ -12,8 +12,6 @@ from devplug.linux.processes import spawn
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
-__all__ = ["Reaper"]
-
 _SCRIPT: Final = """
 while read -r line; do groups=$line; done
 for group in $groups; do kill -s TERM -- "-$group"; done

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from devplug.sandbox.api.watchlog import Selection
 
-__all__ = ["StaticPods", "is_mirror", "is_static", "mirror_of", "static_pod"]
-
 logger = logging.getLogger(__name__)
 
 _SOURCE: Final = "kubernetes.io/config.source"

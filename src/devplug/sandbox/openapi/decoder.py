@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from devplug.sandbox.api.kinds import Resource
     from devplug.sandbox.openapi.types import Type
 
-__all__ = ["FieldReport", "field_report", "with_zeros"]
-
 _SECOND: Final = ("05", r"[0-9]{2}", "second", range(60))
 _SECOND_AND_FRACTION: Final = ("05", r"([0-9]{2})(?:[.,][0-9]+)?", "second", range(60))
 _MICROSECONDS: Final = (".000000", r"[.,][0-9]{6}", "", range(0))

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["FIELD_DESCRIPTIONS", "PLAIN_DESCRIPTIONS", "TYPE_DESCRIPTIONS"]
-
 _BY_COMMAND: Final = (
     "In the sandbox a container runs only if its image is mapped to a local command (`--image`)."
 )

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from devplug.k8s.objects import Object
     from devplug.sandbox.api.kinds import Resource
 
-__all__ = ["openapi_document", "openapi_v2", "openapi_v3", "openapi_v3_index"]
-
 _JSON: Final = "application/json"
 _PATCHES: Final = (
     "application/json-patch+json",

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from devplug.sandbox.api.kinds import Resource
     from devplug.sandbox.openapi.types import Field, Type
 
-__all__ = ["as_go_writes", "encoded"]
-
 _EMPTY: Final[tuple[object, ...]] = ("", 0, False, [], {})
 _ZEROS: Final = {
     "IntOrString": 0,

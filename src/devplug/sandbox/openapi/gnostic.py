@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
 
-__all__ = ["V2_MEDIA_TYPE", "protobuf_of_v2"]
-
 V2_MEDIA_TYPE: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 """The media type of the form; kubectl asks for it with an `@` in place of a dot, which is no valid one."""
 

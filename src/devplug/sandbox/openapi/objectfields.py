@@ -16,21 +16,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = [
-    "APPS",
-    "AUTHENTICATION",
-    "AUTHORIZATION",
-    "COORDINATION",
-    "CORE",
-    "EVENTS",
-    "META",
-    "NODES",
-    "RBAC",
-    "RESOURCE",
-    "RESOURCE_V1BETA1",
-    "RESOURCE_V1BETA2",
-]
-
 
 META: Final[Mapping[str, str]] = {
     "Condition": """

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["CONTAINERS", "PODS", "POD_STATUSES", "VOLUMES"]
-
 PODS: Final[Mapping[str, str]] = {
     "Pod": "*TypeMeta metadata:ObjectMeta spec:PodSpec status:PodStatus",
     "PodTemplateSpec": "metadata:ObjectMeta spec:PodSpec",

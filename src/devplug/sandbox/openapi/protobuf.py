@@ -40,8 +40,6 @@ from devplug.wire.wireformat import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["PROTOBUF_MEDIA_TYPE", "kind_of_protobuf", "object_of_protobuf"]
-
 PROTOBUF_MEDIA_TYPE: Final = "application/vnd.kubernetes.protobuf"
 
 _MAGIC: Final = b"k8s\x00"

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from devplug.sandbox.api.kinds import Resource
     from devplug.sandbox.openapi.types import Field, Type
 
-__all__ = ["GROUPS", "list_name", "qualified_kind", "reference", "schemas"]
-
 _META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1"
 _IN_3: Final[Mapping[str, Object]] = {
     "IntOrString": {"format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}]},

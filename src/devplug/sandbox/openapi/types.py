@@ -43,20 +43,6 @@ if TYPE_CHECKING:
     from devplug.sandbox.api.kinds import Resource
     from devplug.sandbox.api.strategicpatch import FieldRule
 
-__all__ = [
-    "PLAIN",
-    "TYPES",
-    "WORDS",
-    "Field",
-    "Form",
-    "Type",
-    "patch_rule",
-    "reachable",
-    "read_parts",
-    "type_of",
-    "type_of_kind",
-]
-
 _FIELD: Final = re.compile(
     r"(?P<name>\*?\w+)(?P<required>!?)(?P<mark>[?+-]?)(=(?P<number>\d+))?(:(?P<open>[\[{]?)(?P<type>[\w.]+)[\]}]?)?"
 )

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from devplug.sandbox.scheduler.snapshot import ClusterSnapshot
     from devplug.sandbox.scheduler.types import Node, PendingPod, Shape
 
-__all__ = ["ClaimSnapshot", "NoPlacement", "Placement"]
-
 _WEIGHT: Final = 2
 """What the plugin's score counts (D84)."""
 

@@ -29,23 +29,6 @@ if TYPE_CHECKING:
 
     from devplug.sandbox.scheduler.types import Node, Shape, Toleration
 
-__all__ = [
-    "ABSENT",
-    "CONFLICT",
-    "Diagnosis",
-    "Plugin",
-    "Refusal",
-    "label_keys",
-    "matches_affinity",
-    "named_nodes",
-    "preferred_weight",
-    "resources_refusal",
-    "static_refusal",
-    "tolerates",
-    "tolerates_taints",
-    "unwanted_taints",
-]
-
 _CORDON: Final = Taint("node.kubernetes.io/unschedulable")
 _REPELLING: Final = (NO_SCHEDULE, "NoExecute")
 """Effects that keep a pod from being scheduled; `PreferNoSchedule` only counts against the node."""

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from devplug.sandbox.scheduler.scores import ScoringSettings
     from devplug.sandbox.scheduler.types import Amounts, Node, Shape
 
-__all__ = ["NO_ROOM", "Family", "NodeGroup", "Rate", "Rating", "Usage", "named_by", "tie_rank"]
-
 _RANK_LENGTH = 16
 NO_ROOM = -1
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from devplug.sandbox.scheduler.types import Node, PendingPod, Shape
 
-__all__ = ["DevicesChange", "NodeChange", "PodGone", "Queue", "may_help"]
-
 _FIRST_BACKOFF_SECONDS: Final = 1.0
 _LONGEST_BACKOFF_SECONDS: Final = 10.0
 _FORGOTTEN_SECONDS: Final = 300.0

@@ -17,20 +17,6 @@ from devplug.sandbox.scheduler.types import CPU, EPHEMERAL_STORAGE, MEMORY
 if TYPE_CHECKING:
     from devplug.sandbox.scheduler.types import Shape
 
-__all__ = [
-    "MOST",
-    "Scorer",
-    "ScoringSettings",
-    "Strategy",
-    "balance",
-    "balance_gain",
-    "is_scalar",
-    "normalised_affinity",
-    "normalised_taints",
-    "scored_requests",
-    "scorer_of",
-]
-
 _Whole: TypeAlias = Sequence[int]
 _Points: TypeAlias = Sequence[tuple[int, int]]
 

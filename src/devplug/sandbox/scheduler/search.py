@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from devplug.sandbox.scheduler.scores import ScoringSettings
     from devplug.sandbox.scheduler.types import Node, Shape
 
-__all__ = ["BucketKey", "Buckets", "Search", "Tier", "allowance", "best_of", "ceiling", "ordered", "tier_of"]
-
 _QUARTER: Final = 0.25
 """A request counts up to this part of a node against it.
 

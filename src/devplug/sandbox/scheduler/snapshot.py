@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from devplug.sandbox.scheduler.search import Tier
     from devplug.sandbox.scheduler.types import Amounts, Node, Shape
 
-__all__ = ["ClusterSnapshot", "UnknownNodeError"]
-
 _VALUES_LIMIT: Final = 64
 """Nodes are not grouped by a label with more values than this, such as the host's name."""
 

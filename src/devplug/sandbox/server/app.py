@@ -47,19 +47,6 @@ if TYPE_CHECKING:
     from devplug.sandbox.server.responses import Answer
     from devplug.sandbox.server.routes import Request
 
-__all__ = [
-    "App",
-    "Application",
-    "Control",
-    "Exchange",
-    "GoneError",
-    "Logs",
-    "Metrics",
-    "Receive",
-    "Scope",
-    "Send",
-]
-
 logger = logging.getLogger(__name__)
 
 _GONE: Final = 410

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from devplug.sandbox.authorization.authorizer import Rights
     from devplug.sandbox.authorization.users import User
 
-__all__ = ["CONTEXT", "admitted", "impersonating", "kubeconfig", "refuse_web_pages", "review"]
-
 _READING: Final = frozenset({"get", "list", "watch"})
 _EVERYTHING: Final = ["*"]
 _EXTRA: Final = "impersonate-extra-"

@@ -38,19 +38,6 @@ if TYPE_CHECKING:
     from devplug.sandbox.api.kinds import Resource
     from devplug.sandbox.openapi.decoder import FieldReport
 
-__all__ = [
-    "BODY_LIMIT_BYTES",
-    "Decoded",
-    "DeleteOptions",
-    "FieldCheck",
-    "decoded_json",
-    "decoded_object",
-    "delete_options",
-    "media_type_of",
-    "of_body",
-    "of_patch",
-]
-
 BODY_LIMIT_BYTES: Final = 3 * 1024 * 1024
 """The most that a request may bring (apiserver server/config.go MaxRequestBodyBytes)."""
 

@@ -24,19 +24,6 @@ if TYPE_CHECKING:
     from devplug.k8s.objects import Object
     from devplug.sandbox.api.kinds import Resource
 
-__all__ = [
-    "AGGREGATED_MEDIA_TYPE",
-    "KUBERNETES_VERSION",
-    "aggregated",
-    "api_group",
-    "api_groups",
-    "api_versions",
-    "document_at",
-    "nothing_here",
-    "resource_list",
-    "version_document",
-]
-
 AGGREGATED_MEDIA_TYPE = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 """What a client names in `Accept`, and reads in `Content-Type`, for the aggregated form."""
 

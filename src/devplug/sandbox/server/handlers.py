@@ -52,8 +52,6 @@ if TYPE_CHECKING:
     from devplug.sandbox.registry import Registry
     from devplug.sandbox.server.routes import Request
 
-__all__ = ["BEAT_SECONDS", "Outcome", "RequestHandlers", "page_of", "watched"]
-
 _APPLY: Final = "application/apply-patch"
 _PATCHES: Final = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH)
 _DONE: Final[Object] = {

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from devplug.sandbox.registry import Registry
     from devplug.sandbox.server.app import Application, Control, Logs, Metrics
 
-__all__ = ["ApiServer", "ServingError", "Tls"]
-
 _HOST: Final = "127.0.0.1"
 _BACKLOG: Final = 512
 _IDLE_SECONDS: Final = 120

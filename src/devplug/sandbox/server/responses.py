@@ -23,23 +23,6 @@ if TYPE_CHECKING:
     from devplug.sandbox.api.kinds import Resource
     from devplug.sandbox.api.watchlog import WatchEvent
 
-__all__ = [
-    "Answer",
-    "Form",
-    "Page",
-    "accepted_forms",
-    "error_line",
-    "form_of",
-    "json_answer",
-    "json_text",
-    "refusal_answer",
-    "rendered_object",
-    "rendered_page",
-    "text_answer",
-    "wants_pretty",
-    "watch_lines",
-]
-
 _JSON: Final = "application/json"
 _META: Final = "meta.k8s.io/v1"
 _OFFERED: Final = (

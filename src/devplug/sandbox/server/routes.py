@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from devplug.sandbox.api.kinds import Resource
 
-__all__ = ["Request", "Verb", "node_of_metrics", "request_of"]
-
 
 class Verb(enum.Enum):
     """A verb of the API; the value is its word in discovery and refusals."""

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from devplug.k8s.objects import Object
     from devplug.sandbox.api.kinds import Resource
 
-__all__ = ["asked_form", "kept_form", "kept_resource"]
-
 _KEPT: Final = {one.storage: one for one in reversed(SERVED)}
 """The first of those that are kept in one place."""
 

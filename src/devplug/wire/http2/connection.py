@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from devplug.wire.http2.events import Event, Field
     from devplug.wire.http2.streams import Stream
 
-__all__ = ["Connection", "Limits"]
-
 
 class Limits(Struct, frozen=True):
     """The limits of this end."""

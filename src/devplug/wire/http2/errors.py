@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-__all__ = ["ConnectionFaultError", "ErrorCode", "MisuseError", "StreamFaultError", "code_name"]
-
 
 class ErrorCode(IntEnum):
     """Why a stream or a connection ends (7)."""

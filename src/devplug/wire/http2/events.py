@@ -6,19 +6,6 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-__all__ = [
-    "ConnectionEnded",
-    "DataReceived",
-    "Event",
-    "Field",
-    "GoAwayReceived",
-    "HeadersReceived",
-    "SettingsReceived",
-    "StreamEnded",
-    "StreamReset",
-    "TrailersReceived",
-]
-
 Field: TypeAlias = tuple[bytes, bytes]
 """The name and value of a header."""
 

@@ -17,16 +17,6 @@ from devplug.wire.http2.frames import LEAST_FRAME_LIMIT_BYTES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = [
-    "FIRST_WINDOW",
-    "WINDOW_LIMIT",
-    "FloodGuard",
-    "PeerSettings",
-    "ReceiveWindow",
-    "SendWindow",
-    "Setting",
-]
-
 
 # ── windows ───────────────────────────────────────────────────────────────────────────────────────
 

@@ -15,25 +15,6 @@ from devplug.wire.http2.errors import ConnectionFaultError, ErrorCode, StreamFau
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = [
-    "FRAME_HEAD_BYTES",
-    "LEAST_FRAME_LIMIT_BYTES",
-    "PREFACE",
-    "Continuation",
-    "Data",
-    "Frame",
-    "FrameReader",
-    "GoAway",
-    "Headers",
-    "Ping",
-    "Priority",
-    "PushPromise",
-    "Reset",
-    "Settings",
-    "Unknown",
-    "WindowUpdate",
-]
-
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 """The first bytes of a client: the connection preface (3.4)."""
 

@@ -22,20 +22,6 @@ if TYPE_CHECKING:
     from devplug.wire.http2.events import Field
     from devplug.wire.http2.frames import Frame, Headers
 
-__all__ = [
-    "CONTINUATIONS_LIMIT",
-    "HEADER_BLOCK_LIMIT_BYTES",
-    "HEADER_LIST_LIMIT_BYTES",
-    "NO_TABLE",
-    "BlockReader",
-    "content_length",
-    "header_block",
-    "list_bytes",
-    "wrong_in_request",
-    "wrong_in_response",
-    "wrong_in_trailers",
-]
-
 
 # ── what a message may have ───────────────────────────────────────────────────────────────────────
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from devplug.wire.http2.flow_control import PeerSettings
     from devplug.wire.http2.streams import Stream
 
-__all__ = ["CHUNK_BYTES", "SendQueue"]
-
 CHUNK_BYTES: Final = 1 << 14
 """The most content of one frame, even if the other end accepts more: a long frame delays other streams."""
 

@@ -16,8 +16,6 @@ from devplug.wire.http2.flow_control import FIRST_WINDOW, ReceiveWindow, SendWin
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["STEPS", "WRONG", "State", "Step", "Stream", "Streams", "after"]
-
 
 # ── the table ─────────────────────────────────────────────────────────────────────────────────────
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from devplug.status import DeviceStatus, DriverStatus, NodeStatus, ProcessStatus
 
-__all__ = ["answers", "closing", "daemon_state", "essence", "kubelet_state", "problems_of"]
-
 
 def answers(node: NodeStatus) -> bool:
     """Whether a process of ours, or the kubelet, has answered."""

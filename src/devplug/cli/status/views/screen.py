@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from devplug.monitor.history import Change
     from devplug.status import NodeStatus
 
-__all__ = ["CHANGES_LIMIT", "Sort", "View", "after_key", "page_rows", "screen_lines", "shown_groups"]
-
 CHANGES_LIMIT: Final = 10
 """Most of the last changes that are drawn; on a low terminal there are fewer."""
 

@@ -44,19 +44,6 @@ if TYPE_CHECKING:
 
     from devplug.status import DeviceStatus, NodeStatus, ResourceStatus
 
-__all__ = [
-    "CSV_COLUMNS",
-    "DEVICE_COLUMNS",
-    "DeviceGroup",
-    "chosen",
-    "csv_text",
-    "device_row",
-    "groups",
-    "is_chosen",
-    "node_lines",
-    "reasons",
-]
-
 RESOURCE_COLUMNS: Final = ("RESOURCE", "CAPACITY", "ALLOCATABLE", "HELD", "KUBELET")
 RESOURCE_COLUMNS_WIDE: Final = (
     "RESOURCE",

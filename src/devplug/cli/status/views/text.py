@@ -22,32 +22,6 @@ if TYPE_CHECKING:
 
     from devplug.status import DeviceClaim, DeviceStatus, Holder, ResourceStatus
 
-__all__ = [
-    "GAP",
-    "NOTHING",
-    "Cell",
-    "Line",
-    "Row",
-    "Tone",
-    "age",
-    "capacity",
-    "claims",
-    "clock",
-    "cut",
-    "files",
-    "folded",
-    "holder",
-    "holders",
-    "kubelet",
-    "laid_out",
-    "left",
-    "numa",
-    "plain",
-    "timestamp",
-    "why_unhealthy",
-    "widths",
-]
-
 
 NOTHING: Final = "-"
 REFRESH: Final = "restart to refresh"

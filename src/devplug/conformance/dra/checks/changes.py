@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from devplug.conformance.dra.slice_rules import Device
     from devplug.conformance.dra.testbed import DriverBed
 
-__all__ = ["LANE"]
-
 LANE = "change"
 
 

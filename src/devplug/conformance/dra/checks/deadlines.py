@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from devplug.conformance.dra.testbed import DriverBed
     from devplug.wire.dra import ClaimName, PreparedClaim
 
-__all__ = ["LANE"]
-
 LANE = "late claims"
 _CALLS: Final = 4
 _ENDED: Final = "Canceled"

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from devplug.conformance.dra.testbed import DriverBed
     from devplug.wire.dra import DeviceHealthReport
 
-__all__ = ["LANE"]
-
 LANE = "health"
 _UNKNOWN_METHOD: Final = "Unimplemented"
 _WORDS: Final = (HealthWord.UNKNOWN, HealthWord.HEALTHY, HealthWord.UNHEALTHY)

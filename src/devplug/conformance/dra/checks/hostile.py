@@ -16,8 +16,6 @@ from devplug.wire.sockets import connected
 if TYPE_CHECKING:
     from devplug.conformance.dra.testbed import DriverBed
 
-__all__ = ["LANE"]
-
 LANE = "hostile"
 _MANY: Final = 100
 _LONG: Final = 2**20

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from devplug.conformance.dra.testbed import DriverBed
     from devplug.wire.dra import PreparedClaim
 
-__all__ = ["LANE"]
-
 LANE = "claims"
 
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from devplug.wire.dra import PreparedClaim
     from devplug.wire.values import PluginInfo
 
-__all__ = ["name_fault"]
-
 _NAME_LIMIT: Final = 63
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 _ASKED: Final = 3

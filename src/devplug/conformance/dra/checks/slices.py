@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from devplug.conformance.dra.testbed import DriverBed, DriverRun
 
-__all__ = ["writes_since"]
-
 _SLICES: Final = "/resourceslices"
 _BAD_REQUEST: Final = 400
 _CONFLICT: Final = 409

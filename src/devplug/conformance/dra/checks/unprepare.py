@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from devplug.conformance.dra.testbed import DriverBed
     from devplug.wire.dra import PreparedClaim
 
-__all__ = ["cdi_names"]
-
 
 def cdi_names(answer: PreparedClaim) -> list[str]:
     """Return the CDI devices of an answer. Raises `SkippedError` where there are none."""

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
     from devplug.sandbox.api.errors import FieldError
 
-__all__ = ["rebased", "status_errors"]
-
 _RESERVED: Final = 256
 _RESULTS: Final = 32
 _CONFIGURATIONS: Final = 64

@@ -31,17 +31,6 @@ if TYPE_CHECKING:
 
     from devplug.sandbox.api.errors import FieldError
 
-__all__ = [
-    "access_errors",
-    "claim_errors",
-    "class_errors",
-    "configuration_errors",
-    "raw_errors",
-    "request_name_errors",
-    "request_name_list_errors",
-    "template_errors",
-]
-
 _REQUESTS: Final = 32
 _CHOICES: Final = 8
 _CONSTRAINTS: Final = 32

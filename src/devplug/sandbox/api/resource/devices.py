@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
     from devplug.sandbox.api.errors import FieldError
 
-__all__ = ["EFFECTS", "binding_errors", "counters_errors", "device_errors", "taint_rule_errors"]
-
 _FACTS: Final = 32
 """The most attributes and capacities together."""
 _VALUE_LIMIT_BYTES: Final = 64

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from devplug.k8s.objects import Object
 
-__all__ = ["go_list", "go_struct"]
-
 _TABLES: Final[Mapping[str, str]] = {
     "ResourceClaimTemplateSpec": "Spec:ResourceClaimSpec",
     "ResourceClaimSpec": "Devices:DeviceClaim",

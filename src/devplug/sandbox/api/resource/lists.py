@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from devplug.sandbox.api.errors import FieldError
 
-__all__ = ["list_errors", "map_errors", "set_errors"]
-
 _KEY_LIMIT: Final = 96
 """The longest right key: a domain, a slash and an identifier."""
 

@@ -14,18 +14,6 @@ if TYPE_CHECKING:
 
     from devplug.sandbox.api.errors import FieldError
 
-__all__ = [
-    "class_name_errors",
-    "driver_errors",
-    "key_errors",
-    "label_name_errors",
-    "node_name_errors",
-    "pool_errors",
-    "qualified_name_errors",
-    "required_label_errors",
-    "uuid_errors",
-]
-
 _DOMAIN_LIMIT_BYTES: Final = 63
 _IDENTIFIER_LIMIT_BYTES: Final = 32
 _POOL_LIMIT_BYTES: Final = 253

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from devplug.sandbox.api.errors import FieldError
 
-__all__ = ["chosen_nodes", "node_selector_errors"]
-
 _NO_OPERATOR: Final = "not a valid selector operator"
 
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from devplug.sandbox.api.errors import FieldError
 
-__all__ = ["pod_claim_errors", "pod_status_errors", "used_claim_errors"]
-
 _SOURCES: Final = ("resourceClaimName", "resourceClaimTemplateName")
 _HEALTHS: Final = ("Healthy", "Unhealthy", "Unknown")
 _CONTAINERS: Final = ("initContainers", "containers")

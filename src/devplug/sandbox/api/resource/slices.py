@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from devplug.k8s.objects import Object
     from devplug.sandbox.api.errors import FieldError
 
-__all__ = ["slice_errors"]
-
 _DEVICES: Final = 128
 _DEVICES_WITH_MORE: Final = 64
 """The most devices of a slice when any of them has taints or consumes counters (D42)."""
