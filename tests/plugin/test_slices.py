@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -102,7 +101,7 @@ async def test_others_have_a_turn_between_two_slices() -> None:
         await inventory.replace(MANY)
         beside.cancel()
     assert checked >= SLICES - 1
-    assert turns - checked >= 4 * (SLICES - 1)
+    assert turns - checked >= 3 * (SLICES - 1)
 
 
 # ── what happens between two slices ──
@@ -155,25 +154,3 @@ async def test_a_device_that_is_refused_while_a_list_is_taken_is_unhealthy_when_
         await inventory.mark_unhealthy([MANY[0].id], "dust")
         assert inventory.snapshot.devices[MANY[0].id].health == ILL
         assert "new" in inventory.snapshot.devices
-
-
-async def test_changes_are_logged_in_their_order_where_looking_for_them_takes_long(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    caplog.set_level(logging.INFO)
-    inventory = Inventory("example.com/a")
-    await inventory.replace(MANY)
-    await inventory.replace([device.with_health(ILL) for device in MANY])
-    await inventory.replace([])
-    await inventory.close()
-    assert [record.message for record in caplog.records] == ["many devices changed at once"] * 2
-    assert [vars(record).get("left", 0) for record in caplog.records] == [0, len(MANY)]
-
-
-async def test_what_is_still_to_be_logged_is_logged_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    inventory = Inventory("example.com/a")
-    await inventory.replace(FEW[:1])
-    await inventory.replace([FEW[0].with_health(ILL), *MANY[1:]])
-    await inventory.close()
-    assert [record.message for record in caplog.records] == ["many devices changed at once"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -18,7 +17,7 @@ from devplug.pace import Pace
 from devplug.plugin.counters import PluginCounters
 from devplug.plugin.snapshot import (
     GONE,
-    Flaps,
+    Line,
     Snapshot,
     checked_list,
     difference,
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
     from devplug.devices import Device
     from devplug.plugin.callbacks import PluginCode
-    from devplug.plugin.snapshot import Line, Slices
+    from devplug.plugin.snapshot import Slices
 
 
 logger = logging.getLogger(__name__)
@@ -42,8 +41,8 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 LOGGED_AT_ONCE: Final = 20
-LOGGED_PER_SECOND: Final = 2.0
-"""How many changes are logged one by one, and how often then: a device may flap a thousand times a second."""
+LOGGED_PER_SECOND: Final = 0.1
+"""How many changes are logged one by one, and how often after that: a device may flap all day."""
 
 TRIES_IN_TURNS: Final = 3
 """How often the next snapshot is computed again because a device that left it was allocated meanwhile; after
@@ -161,13 +160,8 @@ class Inventory:
         self._asked_for: Counter[str] = Counter()
         self._marked: dict[str, str] = {}
         self._failing: str | None = None
-        self._logged: Snapshot | None = None
-        self._unlogged = 0
-        self._log_pace = Pace(LOGGED_PER_SECOND, LOGGED_AT_ONCE)
-        self._log_timer: asyncio.TimerHandle | None = None
-        self._flaps = Flaps()
-        self._flaps_timer: asyncio.TimerHandle | None = None
-        self._comparison: Slices[tuple[Line, ...]] | None = None
+        self.changes = 0
+        """How many lists were different for the kubelet."""
         self._updating = asyncio.Lock()
         self._due = 0
         """The number of changes so far that the snapshot has to contain."""
@@ -327,13 +321,6 @@ class Inventory:
     async def close(self) -> None:
         """End all watching; the snapshot stays for the calls that are still in flight."""
         self._is_closed = True
-        while self._comparison is not None or self._log_timer is not None:
-            if self._comparison is None:
-                self._log_now()
-            if self._comparison is not None:
-                self._write_lines(whole(self._comparison))
-        now, self._flaps, flaps = math.inf, Flaps(), self._flaps
-        self._write_lines(whole(lines_of(self.snapshot, self.snapshot, is_first=False, flaps=flaps, now=now)))
         self.wake()
 
     async def _update(self) -> None:
@@ -374,11 +361,10 @@ class Inventory:
         if not other.is_any and self.version:
             return
         self.snapshot, self.since = fresh, other.since
-        self._unlogged += other.is_visible
+        self.changes += other.is_visible
         for state, count in other.transitions.items():
             self._counters.health_transitions.add(state.value, times=count)
         self.version += 1
-        self._log_soon()
         self._on_change()
         self.wake()
 
@@ -393,57 +379,28 @@ class Inventory:
             self.leaving = {id_: one for id_, one in self.leaving.items() if one.until > clock()}
             await self._update()
 
-    def _log_soon(self) -> None:
-        """Log a change at once, or soon together with others if they come too fast."""
-        if self._log_timer is None and self._comparison is None:
-            loop = asyncio.get_running_loop()
-            if wait_seconds := self._log_pace.wait_seconds(loop.time()):
-                self._log_timer = loop.call_later(wait_seconds, self._log_now)
-            else:
-                self._log_now()
 
-    def _log_now(self) -> None:
-        """Log the difference to the snapshot that was logged last."""
-        if self._log_timer is not None:
-            self._log_timer.cancel()
-            self._log_timer = None
-        self._log_pace.spend(asyncio.get_running_loop().time())
-        before, self._logged = self._logged, self.snapshot
-        changes, self._unlogged = self._unlogged, 0
-        self._comparison = lines_of(
-            before or Snapshot(),
-            self.snapshot,
-            is_first=before is None,
-            changes=changes,
-            flaps=self._flaps,
-            now=asyncio.get_running_loop().time(),
-        )
-        self._compare_more()
-
-    def _compare_more(self) -> None:
-        """Compare some more devices, and log once all were compared."""
-        if self._comparison is None:
-            return
-        try:
-            next(self._comparison)
-        except StopIteration as end:
-            self._write_lines(end.value)
-        else:
-            asyncio.get_running_loop().call_soon(self._compare_more)
-
-    def _write_lines(self, lines: Iterable[Line]) -> None:
-        self._comparison = None
+async def log_changes(inventory: Inventory) -> None:
+    """Log how the list changes, until it is closed: each change at once, or several together if too many."""
+    pace = Pace(LOGGED_PER_SECOND, LOGGED_AT_ONCE)
+    logged: Snapshot | None = None
+    changes, version, is_open = 0, 0, True
+    clock = asyncio.get_running_loop().time
+    while is_open:
+        is_open = await inventory.changed_since(version)
+        wait_seconds = pace.wait_seconds(clock()) if is_open else 0.0
+        await asyncio.sleep(wait_seconds)
+        version, fresh, all_changes = inventory.version, inventory.snapshot, inventory.changes
+        lines = list(await in_turns(lines_of(logged or Snapshot(), fresh, is_first=logged is None)))
+        if wait_seconds and all_changes > changes + 1:
+            count = {"changes": all_changes - changes}
+            lines.append(Line("the device list changes too fast to log each change", count))
         for line in lines:
             level = logging.WARNING if line.is_warning else logging.INFO
-            logger.log(level, line.message, extra={"resource_name": self.resource_name, **line.facts})
-        if self._flaps_timer is not None:
-            self._flaps_timer.cancel()
-            self._flaps_timer = None
-        loop = asyncio.get_running_loop()
-        if (wait_seconds := self._flaps.wait_seconds(loop.time())) is not None:
-            self._flaps_timer = loop.call_later(wait_seconds, self._log_soon)
-        if self._logged is not None and self._logged is not self.snapshot:
-            self._log_soon()
+            logger.log(level, line.message, extra={"resource_name": inventory.resource_name, **line.facts})
+        if lines:
+            pace.spend(clock())
+        logged, changes = fresh, all_changes
 
 
 async def in_turns(looking: Slices[Result]) -> Result:

@@ -25,7 +25,7 @@ from devplug.plugin.counters import CounterBook
 from devplug.plugin.discovery import discover
 from devplug.plugin.drivers import Drivers
 from devplug.plugin.environment import environment_at, pod_resources_at
-from devplug.plugin.inventory import Inventory
+from devplug.plugin.inventory import Inventory, log_changes
 from devplug.plugin.lifecycle import Lifecycle
 from devplug.plugin.status import device_statuses, pages_at, resource_status, serve_status
 from devplug.status import grouped_faults, text_of
@@ -264,6 +264,7 @@ class Serving:
                     served.discovery = group.create_task(discover(served.plugin, served.inventory))
                 if served.holding is not None:
                     group.create_task(borne(partial(served.holding.run, served.inventory)))
+                group.create_task(log_changes(served.inventory))
                 group.create_task(served.lifecycle.run())
         except BaseExceptionGroup as errors:
             failure = error_to_raise(errors)
