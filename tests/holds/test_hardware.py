@@ -1,8 +1,6 @@
-"""Equality of hardware, hardware and its parts, and hardware in files of older versions."""
+"""Equality of hardware, hardware and its parts, and hardware in files."""
 
 from __future__ import annotations
-
-import json
 
 import pytest
 
@@ -73,51 +71,7 @@ def test_part_of_a_twin_is_recognized_by_its_place_alone() -> None:
     assert not USB.is_same(moved, {"0403:6001:S"})
 
 
-OLDER = {
-    "PCI function with its model": (Hardware(f"{FUNCTION} 8086:1889"), CARD),
-    "PCI function without a model": (Hardware(f"{FUNCTION} "), CARD),
-    "network function without an interface": (Hardware(FUNCTION), CARD),
-    "network function": (Hardware(f"{FUNCTION}.ens1", FUNCTION), Hardware(f"{FUNCTION}.net0")),
-    "second port": (Hardware(f"{FUNCTION}.1.ens1", f"{FUNCTION}.1"), Hardware(f"{FUNCTION}.net1")),
-    "subfunction": (Hardware(f"{FUNCTION}.sf88.ens1", f"{FUNCTION}.sf88"), Hardware(f"{FUNCTION}.sf88")),
-    "network port of the board": (
-        Hardware("fd58.ethernet.eth0", "fd58.ethernet"),
-        Hardware("fd58.ethernet.net0"),
-    ),
-    "USB network adapter": (
-        Hardware(f"{STICK}.eth1", "0403:6001:S"),
-        Hardware(f"{STICK}.net0", "0403:6001:S.net0"),
-    ),
-    "USB network adapter without a serial number": (
-        Hardware(f"{STICK}.eth1", STICK),
-        Hardware(f"{STICK}.net0"),
-    ),
-    "USB device by its node": (Hardware(STICK, "0403:6001:S"), PORT),
-    "port of a USB device": (PORT, PORT),
-    "GPU": (Hardware("GPU-1"), Hardware(FUNCTION, "GPU-1", is_whole=True)),
-    "instance of a GPU": (Hardware("MIG-1"), Hardware(f"{FUNCTION}.MIG-1", "MIG-1")),
-    "partition": (
-        Hardware(f"{FUNCTION}.nvme0.nvme0n1-part1", "eui.1-part1"),
-        PARTITION,
-    ),
-    "node of a card": (NODE, NODE),
-}
-
-
-@pytest.mark.parametrize(("written", "found"), OLDER.values(), ids=OLDER.keys())
-def test_hold_of_an_older_version_is_recognized(written: Hardware, found: Hardware) -> None:
-    content = json.loads(ledger_text(RESOURCE, {"id": Remembered(use=Use("name", NODE))}))
-    content["held"]["id"]["hardware"] = [written.place, written.serial, written.is_whole]
-    held = ledger_memory(json.dumps(content).encode(), RESOURCE)["id"].use
-    assert held is not None
-    assert held.hardware is not None
-    assert held.hardware.is_same(found, ())
-    assert marks(held.hardware) & marks(found)
-
-
-@pytest.mark.parametrize(
-    "hardware", [CARD, NODE, DISK, PARTITION, USB, PORT, *(new for _, new in OLDER.values())]
-)
+@pytest.mark.parametrize("hardware", [CARD, NODE, DISK, PARTITION, USB, PORT])
 def test_hold_of_this_version_is_read_as_it_was_written(hardware: Hardware) -> None:
     memory = {"id": Remembered(use=Use("name", hardware))}
     assert ledger_memory(ledger_text(RESOURCE, memory).encode(), RESOURCE) == memory

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec import Struct
-from msgspec.structs import force_setattr, replace
+from msgspec.structs import replace
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -102,10 +102,6 @@ class Use(Struct, frozen=True):
     is_dirty: bool = False
     """Whether it has to be cleaned after this use: `onRelease`."""
 
-    def __post_init__(self) -> None:
-        if self.hardware is not None:
-            force_setattr(self, "hardware", _of_this_version(self.hardware))
-
 
 def after_release(use: Use | None) -> Use | None:
     """Return what identifies the hardware of a use that has ended."""
@@ -125,30 +121,3 @@ def use_entry(use: Use) -> dict[str, Any]:
         "dirty": use.is_dirty,
     }
     return {name: value for name, value in entry.items() if value}
-
-
-_PCI_FUNCTION: Final = re.compile(r"([0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])( .*)?")
-_PORT: Final = re.compile(r"(.*:.*\.[0-7])\.(\d+)")
-_PARTITION: Final = re.compile(r"-part(?=\d+$)")
-_NVIDIA_UUID: Final = re.compile(r"(GPU|MIG)-.*")
-_USB_DEVICE: Final = re.compile(r"([^@]+)@.+?-\d+(?:\.\d+)*(\.[A-Za-z].*)?")
-
-
-def _of_this_version(hardware: Hardware) -> Hardware:
-    """Return hardware as sources name it now.
-
-    An older version wrote the place of a PCI function with its model, the UUID of a GPU as its place, and the
-    place of a network device with the name of its interface, which its serial number did not have.
-    """
-    place, serial = (_PARTITION.sub(".part", text) for text in (hardware.place, hardware.serial))
-    if (function := _PCI_FUNCTION.fullmatch(place)) is not None:
-        return Hardware(function[1], serial, is_whole=True)
-    if not serial and _NVIDIA_UUID.fullmatch(place):
-        return Hardware(place, place)
-    if serial and place.startswith(f"{serial}."):
-        return Hardware(_PORT.sub(r"\1.net\2", serial), is_whole=True)
-    if (usb := _USB_DEVICE.fullmatch(place)) and serial.startswith(f"{usb[1]}:"):
-        part = usb[2] or ""
-        if not (part and serial.endswith(part)):
-            return Hardware(place.removesuffix(part), serial, is_whole=True)
-    return Hardware(place, serial, hardware.is_whole)
