@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from devplug.holds.held_device import Rules
+from devplug.holds.held_device import Released, Rules
 from devplug.holds.holders import Holders
 from devplug.kubelet.kubelet import Kubelet
 from devplug.wire.podresources import LIST, V1ALPHA1_LIST
@@ -85,3 +85,8 @@ def listing(*pods: PodResources) -> Callable[[], Awaitable[Sequence[PodResources
         return pods
 
     return serve
+
+
+async def released(holders: Holders) -> list[Released]:
+    """The next releases of `RESOURCE`, by ID."""
+    return await holders.wait(lambda: holders.pending(RESOURCE))

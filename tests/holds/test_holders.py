@@ -10,7 +10,7 @@ import pytest
 
 from devplug.errors import AllocationError
 from devplug.holds.client import Trouble
-from devplug.holds.held_device import Allocated, Released
+from devplug.holds.held_device import Released
 from devplug.holds.holders import ANSWER_LIMIT_BYTES, Holders
 from devplug.holds.ledger import KEPT_LIMIT
 from devplug.kubelet_dir import CHECKPOINT_NAME
@@ -29,6 +29,7 @@ from tests.holds.nodes import (
     held_by,
     listing,
     questions,
+    released,
     turns,
 )
 from tests.kubelet.fakes import Clock, healthy, registered
@@ -187,25 +188,7 @@ async def test_a_device_of_two_pods_is_logged_once(short_dir: Path, caplog: pyte
     assert (facts["resource_name"], facts["device"], facts["pods"]) == (RESOURCE, "a", "default/p, default/q")
 
 
-# ── differences and releases ──────────────────────────────────────────────────────────────────────
-
-
-async def test_a_pod_that_comes_and_goes_is_told_twice(short_dir: Path) -> None:
-    holders = Holders(socket_below(short_dir), rules=QUICK, clock=now)
-    async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a", "b")), asking(holders):
-        with holders.needed(), holders.differences() as differences:
-            await first_answer(holders)
-            await kubelet.admit(new_pod("u", count=2))
-            assert {await anext(differences), await anext(differences)} == {
-                Allocated(RESOURCE, "a", holder("u")),
-                Allocated(RESOURCE, "b", holder("u")),
-            }
-            kubelet.end_pod("u")
-            assert {await anext(differences), await anext(differences)} == {
-                Released(RESOURCE, "a", holder("u")),
-                Released(RESOURCE, "b", holder("u")),
-            }
-        assert holders.held_ids(RESOURCE) == set()
+# ── releases ──────────────────────────────────────────────────────────────────────
 
 
 async def test_whoever_shows_what_is_held_is_woken_when_it_is_let_go(short_dir: Path) -> None:
@@ -237,12 +220,12 @@ async def test_every_question_without_answer_is_announced(short_dir: Path) -> No
 async def test_a_release_is_told_to_its_resources_reader(short_dir: Path) -> None:
     holders = Holders(socket_below(short_dir), rules=QUICK, clock=now)
     async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a")), asking(holders):
-        with holders.releases(RESOURCE) as releases, holders.releases("example.com/b"):
+        with holders.releases(RESOURCE), holders.releases("example.com/b"):
             for uid in ("u", "v"):
                 await kubelet.admit(new_pod(uid))
                 await held_by(holders, uid)
                 kubelet.end_pod(uid)
-                told = await anext(releases)
+                told = await released(holders)
                 assert told == [Released(RESOURCE, "a", holder(uid))]
                 holders.take(told)
 
@@ -253,10 +236,10 @@ async def test_an_admission_that_failed_after_our_answer_is_a_release_without_a_
     checkpoint = short_dir / "device-plugins" / CHECKPOINT_NAME
     holders = Holders(socket_below(short_dir), checkpoint=checkpoint, rules=QUICK, clock=now)
     async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a")), asking(holders):
-        with holders.releases(RESOURCE) as releases:
+        with holders.releases(RESOURCE):
             await first_answer(holders)
             holders.note_allocated(RESOURCE, ["a"])
-            assert await anext(releases) == [Released(RESOURCE, "a", None)]
+            assert await released(holders) == [Released(RESOURCE, "a", None)]
 
 
 async def test_what_came_free_at_once_is_told_at_once_by_id(short_dir: Path) -> None:
@@ -268,14 +251,14 @@ async def test_what_came_free_at_once_is_told_at_once_by_id(short_dir: Path) -> 
 
     holders = Holders(socket_below(short_dir), rules=QUICK, clock=now)
     async with answering(socket_below(short_dir), serve), asking(holders):
-        with holders.releases(RESOURCE) as releases:
+        with holders.releases(RESOURCE):
             await first_answer(holders)
             del listed[0]
-            told = await anext(releases)
+            told = await released(holders)
             assert told == [Released(RESOURCE, one, holder("p")) for one in ids]
             holders.take(told)
             listed[0] = ()
-            assert await anext(releases) == [Released(RESOURCE, "z", holder("other"))]
+            assert await released(holders) == [Released(RESOURCE, "z", holder("other"))]
 
 
 async def test_held_ids_that_are_not_kept_are_refused_by_the_kubelets_word(short_dir: Path) -> None:
@@ -302,12 +285,3 @@ async def test_an_answer_over_its_limit_is_an_error_in_words(short_dir: Path) ->
     async with answering(socket_below(short_dir), serve), asking(holders):
         with holders.needed():
             await holders.wait(lambda: holders.trouble is Trouble.TOO_LARGE)
-
-
-async def test_releases_have_one_reader(short_dir: Path) -> None:
-    holders = Holders(socket_below(short_dir), clock=now)
-    twice = pytest.raises(ValueError, match=f"^the releases of {RESOURCE} are being read already$")
-    with holders.releases(RESOURCE), twice, holders.releases(RESOURCE):
-        pass
-    with holders.releases(RESOURCE):
-        pass

@@ -14,7 +14,17 @@ from devplug.holds.holders import Holders
 from devplug.holds.ledger_store import WRITE_PERIOD_SECONDS, LedgerFile
 from devplug.kubelet_dir import CHECKPOINT_NAME
 from tests.holds.listings import KUBELET, NEXT_KUBELET, RESOURCE, holder, pod
-from tests.holds.nodes import QUICK, answering, asking, first_answer, held_by, listing, questions, turns
+from tests.holds.nodes import (
+    QUICK,
+    answering,
+    asking,
+    first_answer,
+    held_by,
+    listing,
+    questions,
+    released,
+    turns,
+)
 from tests.kubelet.fakes import SYSTEM, healthy, registered
 from tests.kubelet.fakes import pod as new_pod
 from tests.kubelet.monitors import monitored, socket_below
@@ -66,15 +76,15 @@ async def test_a_release_while_we_were_down_is_told_once(short_dir: Path) -> Non
         holders = owning(short_dir)
         assert holders.held_ids(RESOURCE) == {"a"}
         async with asking(holders):
-            with holders.releases(RESOURCE) as releases:
-                told = await anext(releases)
+            with holders.releases(RESOURCE):
+                told = await released(holders)
                 assert told == [Released(RESOURCE, "a", holder("u"))]
                 assert holders.held_ids(RESOURCE) == {"a"}
                 holders.take(told)
                 assert holders.held_ids(RESOURCE) == set()
                 with pytest.raises(TimeoutError):
                     async with asyncio.timeout(0.1):
-                        await anext(releases)
+                        await released(holders)
         assert owning(short_dir).held_ids(RESOURCE) == set()
         assert list((short_dir / "state").iterdir()) == []
 
@@ -86,11 +96,11 @@ async def test_a_release_whose_reader_did_not_get_through_is_told_again(short_di
         for attempt in range(3):
             holders = owning(short_dir)
             async with asking(holders):
-                with holders.releases(RESOURCE) as releases:
+                with holders.releases(RESOURCE):
                     await first_answer(holders)
                     if not attempt:
                         kubelet.end_pod("u")
-                    assert await anext(releases) == [Released(RESOURCE, "a", holder("u"))]
+                    assert await released(holders) == [Released(RESOURCE, "a", holder("u"))]
 
 
 async def test_two_programs_of_one_folder_remember_each_its_own_resources(short_dir: Path) -> None:
@@ -117,7 +127,7 @@ async def test_what_we_do_not_own_is_known_and_not_remembered(short_dir: Path) -
         answering(socket_below(short_dir), listing(pod("p", "a"), pod("q", "b", resource_name=OTHER))),
         asking(holders),
     ):
-        with holders.differences(), holders.needed():
+        with holders.needed():
             holders.note_allocated(OTHER, ["c"])
             await first_answer(holders)
         assert holders.held_ids(OTHER) == {"b", "c"}
@@ -150,8 +160,8 @@ async def test_a_resource_that_is_owned_later_is_taken_over_as_its_last_owner_le
             second.own(RESOURCE)
             assert second.held_ids(RESOURCE) == {"a"}
             assert second.may_be_held(RESOURCE, "a")
-        with second.releases(RESOURCE) as releases:
-            assert await anext(releases) == [Released(RESOURCE, "a", None)]
+        with second.releases(RESOURCE):
+            assert await released(second) == [Released(RESOURCE, "a", None)]
 
 
 async def test_a_resource_that_is_given_up_leaves_its_file_and_nothing_of_it_is_written_later(

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 
 logger = logging.getLogger(__name__)
+audit = logging.getLogger(AUDIT)
 
 Result = TypeVar("Result")
 
@@ -141,8 +142,8 @@ class Holders:
         self._has_moved = False
         self._looked = Notifier()
         self._needs = 0
-        self._readers: set[asyncio.Queue[Difference]] = set()
-        self._released_to: set[str] = set()
+        self.audited: Callable[[], Collection[str]] = tuple
+        """Returns the resources whose devices have audit lines."""
         self._doubts: tuple[float, Sequence[PodResources]] | None = None
         """The last answer to `doubtful`, and its time."""
         self._allocating = 0
@@ -471,11 +472,9 @@ class Holders:
             )
 
     def _release(self, resource_name: str, device_ids: Iterable[str]) -> None:
-        """Record that these IDs are free, and notify the readers of differences."""
+        """Record that these IDs are free."""
         for device_id in device_ids:
-            for difference in self._ledger.released(resource_name, device_id):
-                for reader in self._readers:
-                    reader.put_nowait(difference)
+            self._log(self._ledger.released(resource_name, device_id))
 
     # ── what has to be cleaned ──
 
@@ -554,42 +553,19 @@ class Holders:
         return result
 
     @contextmanager
-    def differences(self) -> Iterator[AsyncIterator[Difference]]:
-        """Yield which containers get and release devices from now on, as an iterator without end.
+    def releases(self, resource_name: str) -> Iterator[None]:
+        """Keep the releases of a resource in `pending` until they are taken, while the block lasts.
 
-        For audit lines and views: changes while nobody reads are not delivered later. It does not start
-        questions by itself: be inside `needed`.
+        `take` each once it was acted upon: until then its device counts as held, also for the next owner if
+        there is a ledger folder. A device that is allocated again meanwhile is pending no more, so look at
+        `may_be_held` before a slow step of yours.
         """
-        queue: asyncio.Queue[Difference] = asyncio.Queue()
-        self._readers.add(queue)
-        try:
-            yield _read_queue(queue)
-        finally:
-            self._readers.discard(queue)
-
-    @contextmanager
-    def releases(self, resource_name: str) -> Iterator[AsyncIterator[list[Released]]]:
-        """Yield the released devices of a resource, as an iterator without end, for one reader.
-
-        Each list has all that are not taken, sorted by ID. `take` it once it was acted upon: until then its
-        devices count as held, and are listed again, also for the next owner if there is a ledger folder. A
-        device that is given out again meanwhile is not listed, so look at `may_be_held` before a slow step of
-        yours. Raises `ValueError` for a second reader.
-        """
-        if resource_name in self._released_to:
-            raise ValueError(f"the releases of {resource_name} are being read already")
-        self._released_to.add(resource_name)
         self._ledger.keep_releases(resource_name)
         try:
             with self.needed():
-                yield self._releases(resource_name)
+                yield
         finally:
             self._ledger.stop_keeping(resource_name)
-            self._released_to.discard(resource_name)
-
-    async def _releases(self, resource_name: str) -> AsyncIterator[list[Released]]:
-        while True:
-            yield await self.wait(lambda: self._ledger.pending_releases(resource_name))
 
     def pending(self, resource_name: str) -> list[Released]:
         """Return the releases of a resource that are kept, by ID, without taking them."""
@@ -677,9 +653,7 @@ class Holders:
             self._answered_at, self.answered_at = asked_at, time.time() - (self._clock() - asked_at)
             self.pods, self.allocatable = answer.pods, answer.allocatable
             differences = await self._taken(answer, asked_at)
-            for difference in differences:
-                for reader in self._readers:
-                    reader.put_nowait(difference)
+            self._log(differences)
             self._note_answer()
             self._folder.note_changed()
         # A release is believed at an answer that says no more than the one before it.
@@ -710,6 +684,21 @@ class Holders:
                 self._rewritten = answer.pods, asked_at
                 await self._rewrite_checkpoint()
         return differences
+
+    def _log(self, differences: Iterable[Difference]) -> None:
+        for one in differences:
+            if one.resource_name in self.audited():
+                holder = one.holder
+                facts = {
+                    "resource_name": one.resource_name,
+                    "device_id": one.device_id,
+                    "pod": f"{holder.namespace}/{holder.pod}" if holder else "",
+                    "container_name": holder.container if holder else "",
+                }
+                if isinstance(one, Allocated):
+                    audit.info("device held", extra=facts)
+                else:
+                    audit.info("device released", extra={**facts, "is_free": one.is_free})
 
     def _note_failure(self, error: UnansweredError) -> None:
         """Record a failure, and log it if it is another one than before."""
@@ -747,11 +736,6 @@ class Holders:
         self._doubly_held = doubly
 
 
-async def _read_queue(queue: asyncio.Queue[Difference]) -> AsyncIterator[Difference]:
-    while True:
-        yield await queue.get()
-
-
 def pod_resources_status(holders: Holders) -> PodResourcesStatus:
     """Return the status of the questions to the kubelet's PodResources."""
     return PodResourcesStatus(
@@ -761,27 +745,13 @@ def pod_resources_status(holders: Holders) -> PodResourcesStatus:
     )
 
 
-# ── the audit lines ──
-
-
-audit = logging.getLogger(AUDIT)
-
-
 async def audit_holders(holders: Holders, names: Callable[[], Collection[str]]) -> None:
     """Log which containers hold and release devices of the resources `names`, until cancelled.
 
     The kubelet is asked for that only while one of them is held.
     """
-    async with asyncio.TaskGroup() as group:
-        group.create_task(_ask_while_held(holders, names))
-        # Read all the time: one answer may release the last devices of several pods at once.
-        with holders.differences() as differences:
-            async for difference in differences:
-                if difference.resource_name in names():
-                    _log_difference(difference)
+    holders.audited = names
 
-
-async def _ask_while_held(holders: Holders, names: Callable[[], Collection[str]]) -> None:
     def is_any_held() -> bool:
         return any(holders.held_ids(name) for name in (*names(), *holders.left))
 
@@ -789,17 +759,3 @@ async def _ask_while_held(holders: Holders, names: Callable[[], Collection[str]]
         await holders.wait(is_any_held)
         with holders.needed():
             await holders.wait(lambda: not is_any_held())
-
-
-def _log_difference(difference: Difference) -> None:
-    holder = difference.holder
-    facts = {
-        "resource_name": difference.resource_name,
-        "device_id": difference.device_id,
-        "pod": f"{holder.namespace}/{holder.pod}" if holder else "",
-        "container_name": holder.container if holder else "",
-    }
-    if isinstance(difference, Allocated):
-        audit.info("device held", extra=facts)
-    else:
-        audit.info("device released", extra={**facts, "is_free": difference.is_free})
