@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
-from devplug.plugin.socket_registration import CALLS, STREAMS
+from devplug.plugin.registration import CALLS, STREAMS
 from devplug.plugin.watcher_registration import TRANSITIONS
 from tests.docs.pages import DOCS
 

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from devplug.errors import RemoteError
-from devplug.plugin.socket_registration import (
+from devplug.plugin.registration import (
     CALLS,
     STREAMS,
     CallEvent,

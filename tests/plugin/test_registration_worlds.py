@@ -11,8 +11,16 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from devplug.errors import RemoteError
-from devplug.plugin.registration import Folder, RegistrationFacts, Step
-from devplug.plugin.socket_registration import CALLS, STREAMS, CallState, SocketRegistration, StreamState
+from devplug.plugin.registration import (
+    CALLS,
+    STREAMS,
+    CallState,
+    Folder,
+    RegistrationFacts,
+    SocketRegistration,
+    Step,
+    StreamState,
+)
 from devplug.wire.values import SocketIdentity
 
 FIRST, SECOND = (1, 1, 1), (1, 2, 2)

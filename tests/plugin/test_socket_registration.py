@@ -11,8 +11,17 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from devplug.plugin.registration import LEVEL_CHECK_SECONDS, Folder, RegistrationFacts, Step, cut_wait_seconds
-from devplug.plugin.socket_registration import CallState, SocketRegistration, StreamState, retry_wait_seconds
+from devplug.plugin.registration import (
+    LEVEL_CHECK_SECONDS,
+    CallState,
+    Folder,
+    RegistrationFacts,
+    SocketRegistration,
+    Step,
+    StreamState,
+    cut_wait_seconds,
+    retry_wait_seconds,
+)
 from devplug.wire.values import SocketIdentity
 
 KUBELET = (1, 10, 100)

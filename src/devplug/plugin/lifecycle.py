@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from devplug.errors import KubeletError, PluginFolderLostError
 from devplug.linux.notifier import Event, within
 from devplug.linux.supervision import borne
-from devplug.plugin.registrar import Registrar, SocketRegistrar
+from devplug.plugin.registrar import Registrar, SocketRegistrar, WatcherRegistrar
 from devplug.plugin.registration import Folder, RegistrationFacts, RegistrationMode, Step
 from devplug.plugin.resource_lock import ResourceLock, remove_stale_sockets
 from devplug.plugin.service import PluginService
@@ -110,11 +110,8 @@ class Lifecycle:
         return self._environment.sockets.listener(path, bindings)
 
     def _new_registrar(self, socket_name: str) -> Registrar:
-        way: type[Registrar] = SocketRegistrar
-        if self._environment.mode is RegistrationMode.WATCHER:
-            from devplug.plugin.watcher_registrar import WatcherRegistrar  # most never need its messages
-
-            way = WatcherRegistrar
+        is_found = self._environment.mode is RegistrationMode.WATCHER
+        way: type[Registrar] = WatcherRegistrar if is_found else SocketRegistrar
         common = self._inventory, self._service, self._counters, self._environment
         return way(*common, socket_name, self._wake.set, self._registrar_changed)
 

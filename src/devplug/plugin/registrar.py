@@ -1,7 +1,6 @@
 """The registrar of one plugin: it passes each event to the registration's state, and talks to the kubelet.
 
-The state is immutable and decides alone what an event means and what comes next. The registrar here calls
-the kubelet; the one in `watcher_registrar` answers it.
+The state is immutable and decides alone what an event means and what comes next.
 """
 
 from __future__ import annotations
@@ -17,9 +16,11 @@ from devplug.errors import RemoteError
 from devplug.kubelet_dir import KUBELET_SOCKET
 from devplug.linux.exhaustion import Shortage, is_exhausted, reason_of
 from devplug.logs import AUDIT
-from devplug.plugin.socket_registration import SocketRegistration
+from devplug.plugin.registration import SocketRegistration
+from devplug.plugin.watcher_registration import WatcherRegistration
 from devplug.wire.deviceplugin import DEVICE_PLUGIN_VERSION, REGISTER
-from devplug.wire.values import RegisterRequest
+from devplug.wire.sockets import unary
+from devplug.wire.values import PluginInfo, RegisterRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,9 +31,8 @@ if TYPE_CHECKING:
     from devplug.plugin.inventory import Inventory
     from devplug.plugin.registration import RegistrationFacts, Step
     from devplug.plugin.service import PluginService
-    from devplug.plugin.watcher_registration import WatcherRegistration
     from devplug.wire.sockets import Binding
-    from devplug.wire.values import SocketIdentity
+    from devplug.wire.values import RegistrationStatus, SocketIdentity
 
 
 logger = logging.getLogger(__name__)
@@ -42,6 +42,7 @@ REGISTER_TIMEOUT_SECONDS: Final = 16.0
 """More than the 10 s that the kubelet takes to dial back before it answers (client.go)."""
 
 _CANNOT_CONNECT: Final = Shortage("cannot connect to the kubelet; trying again")
+_UNASKED: Final = "no kubelet asks at the sockets in plugins_registry; making them again from time to time"
 _UNREACHABLE: Final = "kubelet.sock refuses connections; waiting for a kubelet that listens there"
 
 
@@ -256,6 +257,51 @@ class SocketRegistrar(Registrar):
     def _follow_stream(self) -> None:
         streams = self._service.streams
         self.state = self.state.streamed(now(), streams.open, jitter(), ended_by_us=streams.ended)
+
+
+class WatcherRegistrar(Registrar):
+    """The registrar that answers a kubelet which has found the plugin's socket."""
+
+    state = WatcherRegistration()
+
+    def bindings(self) -> tuple[Binding, ...]:
+        """Return the further services of the plugin's socket: the calls of the plugin watcher."""
+        from devplug.wire.pluginregistration import GET_INFO, NOTIFY_REGISTRATION_STATUS  # for few
+
+        return unary(GET_INFO, self._get_info), unary(NOTIFY_REGISTRATION_STATUS, self._take_status)
+
+    def socket_made(self) -> None:
+        """Record that the plugin's socket is being made; a kubelet may call it before this returns."""
+        self.state = self.state.made(now(), jitter())
+        if self.state.fruitless:
+            self._environment.say_once(_UNASKED, folder=str(self._environment.folder))
+
+    def _follow_stream(self) -> None:
+        self.state = self.state.streamed(now(), self._service.streams.open, jitter())
+
+    async def _get_info(self, _: None) -> PluginInfo:
+        """Answer GetInfo: a constant, as the kubelet waits for one second."""
+        self.state = self.state.asked(now(), self._service.streams.opened, jitter())
+        self._environment.unsay(_UNASKED)
+        self._changed()
+        # No endpoint: then it is the socket at which the kubelet asks. Our own path of it may be another than
+        # the kubelet's, as that of a mounted folder in a container is.
+        return PluginInfo("DevicePlugin", self._service.resource_name, "", (DEVICE_PLUGIN_VERSION,))
+
+    async def _take_status(self, status: RegistrationStatus) -> None:
+        """Record the result that NotifyRegistrationStatus reports."""
+        if status.plugin_registered:
+            self.state = self.state.accepted()
+            self._note_accepted(now() - self.state.asked_at)
+        else:
+            self.state = self.state.refused(now(), jitter())
+            self._counters.registrations.add("refused")
+            refusal = f"the kubelet refused the registration: {status.error}"
+            # The kubelet repeats itself for as long as our socket is there.
+            if refusal != self.refusal:
+                self.refusal = refusal
+                self._log_refused(status.error)
+        self._changed()
 
 
 def now() -> float:
