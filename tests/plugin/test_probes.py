@@ -22,8 +22,7 @@ from devplug.linux.inotify import until_present
 from devplug.linux.notifier import Notifier
 from devplug.metrics.families import Family
 from devplug.metrics.probes import Probes
-from devplug.plugin.counters import FORMER_LIMIT
-from devplug.plugin.serving import probes_of
+from devplug.plugin.serving import FORMER_LIMIT, probes_of
 from devplug.web.addresses import UnixAddress
 from devplug.web.client import get, lines
 from devplug.web.messages import ListenError, Page, Request, Stream

@@ -408,12 +408,12 @@ class Daemon:
     async def _see_off(self, plugin: ConfiguredPlugin) -> None:
         name, face = plugin.resource_name, plugin.face
         if face.driver:
-            await self._serving.drivers.until_unpublished(face)
+            await self._serving.drivers.driver(face.driver).until_unpublished(face.resource_name)
             self._retired[face].is_published = False
             await self._serve_after(name)
         await plugin.is_over.wait()
         if face.driver:
-            await self._serving.drivers.until_unpublished(face)
+            await self._serving.drivers.driver(face.driver).until_unpublished(face.resource_name)
         while True:
             # One that is checked takes its place, or fails.
             while (edit := self._edits.get(name)) and edit.plugin.face == face:

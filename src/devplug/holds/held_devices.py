@@ -149,6 +149,7 @@ class HeldDevices(Generic[AnyFound]):
         self.changed = books.changed
         """Set when `health_of` or `held_names` have changed. Whoever waits for it clears it."""
         self._care = care
+        self._is_needed = Event()
         self._holders = holders
         self._claims = claims
         self._retry_seconds = retry_seconds
@@ -175,19 +176,23 @@ class HeldDevices(Generic[AnyFound]):
             is_damaged = inherited is None
         self._is_lost = is_damaged and care.clean is not None
         """Whether records were lost, so that each device is to be cleaned that no container holds."""
-        if holders is not None and care.clean is not None:
-            # An edit that adds a clean-up has lost nothing.
-            self._is_lost |= holders.keep_file(care.resource_name) and before is None
+        # An edit that adds a clean-up has lost nothing.
+        self._is_lost |= self.set_care(care) and before is None
         self._locks, self._turn = books.locks, books.turn
         self._at_once = asyncio.Semaphore(CLEANED_AT_ONCE)
-        self._is_needed = Event()
         self._woken = books.woken
         self._is_replugged = False
         self._is_retired = self._is_left = False
         self._lost: list[AnyFound] = []
         self._has_lost = Event()
-        if care.clean is not None:
-            self._is_needed.set()
+
+    def set_care(self, care: Care[AnyFound]) -> bool:
+        """Clean up in another way from now on; return whether records were lost."""
+        self._care = care
+        if care.clean is None:
+            return False
+        self._is_needed.set()
+        return self._holders is not None and self._holders.keep_file(care.resource_name)
 
     # ── who has what ──
 

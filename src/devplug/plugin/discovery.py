@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from devplug.backoff import backoff_seconds
 from devplug.errors import PluginError, one_line, quoted
@@ -48,21 +48,8 @@ CLOSE_SECONDS: Final = 0.5
 
 _END = object()
 
-
-class _Lists:
-    """The lists of one plugin on their way to the inventory."""
-
-    def __init__(
-        self, inventory: Inventory, take_first: Callable[[object], Awaitable[None]] | None = None
-    ) -> None:
-        self.taken = 0
-        self._inventory = inventory
-        self._take_first = take_first or inventory.replace
-
-    async def take(self, listed: object) -> None:
-        """Pass one list on; raises `PluginError` for an invalid one."""
-        await (self._inventory.replace if self.taken else self._take_first)(listed)
-        self.taken += 1
+_Take: TypeAlias = "Callable[[object], Awaitable[None]]"
+"""Passes a list on to the inventory; raises `PluginError` for an invalid one."""
 
 
 async def discover(
@@ -80,59 +67,50 @@ async def discover(
     its first list, unless it `may_fail`. Later the list stands, `devices` is called again after 1 to 30 s,
     and after 30 s without a good list every device is Unhealthy and says why.
     """
+    taken = 0
+
+    async def take(listed: object) -> None:
+        nonlocal taken
+        await (inventory.replace if taken or take_first is None else take_first)(listed)
+        taken += 1
+
     with DaemonThreads(1, f"devices-{plugin.resource_name}") as threads:
-        lists = _Lists(inventory, take_first)
-        await _discover(plugin, inventory, lists, threads, clock, sleep, may_fail=may_fail)
+        failures = 1
+        failing_since: float | None = None
+        while True:
+            taken_before = taken
+            try:
+                if await _ask(plugin, take, threads):
+                    return
+                if not (taken or may_fail):
+                    raise PluginError(f"{plugin.resource_name}: devices() ended without a list")
+                failing_since, retry_seconds = None, FIRST_RETRY_SECONDS
+            except Exception as error:
+                if not (taken or may_fail):
+                    if isinstance(error, PluginError):
+                        raise
+                    raise PluginError(f"{plugin.resource_name}: devices() failed: {error!r}") from error
+                now = clock()
+                inventory.note_failure(f"devices() fails: {one_line(repr(error), 100)}")
+                if failing_since is None or taken > taken_before:
+                    failing_since, failures = now, 1
+                retry_seconds = backoff_seconds(failures, FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS)
+                logger.warning(
+                    "devices() failed; the last list stays advertised",
+                    extra={"resource_name": plugin.resource_name, "retry_seconds": round(retry_seconds, 1)},
+                    exc_info=error,
+                )
+                if now - failing_since >= DISTRUST_AFTER_SECONDS:
+                    await inventory.distrust(f"devices() fails: {one_line(repr(error), 100)}")
+            await sleep(retry_seconds * random.uniform(0.8, 1.2))  # noqa: S311 -- spreads load, no secret
+            failures += 1
 
 
-async def _discover(
-    plugin: DevicePlugin,
-    inventory: Inventory,
-    lists: _Lists,
-    threads: DaemonThreads,
-    clock: Callable[[], float],
-    sleep: Callable[[float], Awaitable[object]],
-    *,
-    may_fail: bool,
-) -> None:
-    failures = 1
-    failing_since: float | None = None
-    while True:
-        lists_before = lists.taken
-        try:
-            is_final = await _ask(plugin, lists, threads)
-        except Exception as error:
-            if not (lists.taken or may_fail):
-                if isinstance(error, PluginError):
-                    raise
-                raise PluginError(f"{plugin.resource_name}: devices() failed: {error!r}") from error
-            now = clock()
-            inventory.note_failure(f"devices() fails: {one_line(repr(error), 100)}")
-            if failing_since is None or lists.taken > lists_before:
-                failing_since, failures = now, 1
-            retry_seconds = backoff_seconds(failures, FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS)
-            logger.warning(
-                "devices() failed; the last list stays advertised",
-                extra={"resource_name": plugin.resource_name, "retry_seconds": round(retry_seconds, 1)},
-                exc_info=error,
-            )
-            if now - failing_since >= DISTRUST_AFTER_SECONDS:
-                await inventory.distrust(f"devices() fails: {one_line(repr(error), 100)}")
-        else:
-            if is_final:
-                return
-            if not (lists.taken or may_fail):
-                raise PluginError(f"{plugin.resource_name}: devices() ended without a list")
-            failing_since, retry_seconds = None, FIRST_RETRY_SECONDS
-        await sleep(retry_seconds * random.uniform(0.8, 1.2))  # noqa: S311 -- spreads load, no secret
-        failures += 1
-
-
-async def _ask(plugin: DevicePlugin, lists: _Lists, threads: DaemonThreads) -> bool:
+async def _ask(plugin: DevicePlugin, take: _Take, threads: DaemonThreads) -> bool:
     """Follow `devices` once; a cancellation stays one, even if the author's clean-up raises."""
     try:
         with OnlyErrors():
-            return await _follow(plugin, lists, threads)
+            return await _follow(plugin, take, threads)
     except Exception as error:
         if not is_cancelled():
             raise
@@ -141,7 +119,7 @@ async def _ask(plugin: DevicePlugin, lists: _Lists, threads: DaemonThreads) -> b
         raise asyncio.CancelledError from error
 
 
-async def _follow(plugin: DevicePlugin, lists: _Lists, threads: DaemonThreads) -> bool:
+async def _follow(plugin: DevicePlugin, take: _Take, threads: DaemonThreads) -> bool:
     """Call `devices` once and take all its lists; return whether it was one list and not an iterator."""
     loop = asyncio.get_running_loop()
     if inspect.iscoroutinefunction(plugin.devices) or inspect.isasyncgenfunction(plugin.devices):
@@ -151,29 +129,29 @@ async def _follow(plugin: DevicePlugin, lists: _Lists, threads: DaemonThreads) -
     if inspect.isawaitable(given):
         given = await given
     if isinstance(given, AsyncIterable):
-        await _follow_async(aiter(given), lists)
+        await _follow_async(aiter(given), take)
     elif isinstance(given, Iterator):
-        await _follow_thread(given, lists, threads)
+        await _follow_thread(given, take, threads)
     else:
-        await lists.take(given)
+        await take(given)
         return True
     return False
 
 
-async def _follow_async(given: AsyncIterator[object], lists: _Lists) -> None:
+async def _follow_async(given: AsyncIterator[object], take: _Take) -> None:
     try:
         async for listed in given:
-            await lists.take(listed)
+            await take(listed)
     finally:
         if inspect.isasyncgen(given):
             await given.aclose()
 
 
-async def _follow_thread(given: Iterator[object], lists: _Lists, threads: DaemonThreads) -> None:
+async def _follow_thread(given: Iterator[object], take: _Take, threads: DaemonThreads) -> None:
     loop = asyncio.get_running_loop()
     try:
         while (listed := await loop.run_in_executor(threads, next, given, _END)) is not _END:
-            await lists.take(listed)
+            await take(listed)
     finally:
         if inspect.isgenerator(given):
             await within(CLOSE_SECONDS, loop.run_in_executor(threads, given.close))

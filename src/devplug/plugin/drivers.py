@@ -28,12 +28,7 @@ if TYPE_CHECKING:
     from devplug.driver.prepared_claims import PreparedClaims
     from devplug.driver.status import ClaimCounters
     from devplug.holds.decide import Face
-    from devplug.plugin.claimed_plugin import ClaimedPlugin
-    from devplug.plugin.contract import DevicePlugin
-    from devplug.plugin.counters import PluginCounters
     from devplug.plugin.environment import PluginEnvironment
-    from devplug.plugin.holds import Holding
-    from devplug.plugin.inventory import Inventory
     from devplug.status import DriverStatus
     from devplug.wire.values import PodResources
 
@@ -160,10 +155,6 @@ class Drivers:
             lambda: store().prepared_ids(name),
         )
 
-    async def until_unpublished(self, face: Face) -> None:
-        """Wait until the slices of a driver have no devices of a resource but those that claims use."""
-        await self.driver(face.driver).until_unpublished(face.resource_name)
-
     def claim_uids(self) -> frozenset[str]:
         """Return the UIDs of the claims that use devices of any driver."""
         return frozenset(uid for driver in self._drivers.values() for uid in driver.store.claims)
@@ -209,36 +200,14 @@ class Drivers:
         """Return the status of each driver at this moment, by name."""
         return tuple(driver.status() for _, driver in sorted(self._drivers.items()))
 
-    def claimed(
-        self,
-        name: str,
-        plugin: DevicePlugin,
-        inventory: Inventory,
-        counters: PluginCounters,
-        on_change: Callable[[], None],
-        *,
-        evicts: bool,
-        holding: Holding | None = None,
-    ) -> ClaimedPlugin:
-        """Return a plugin as a resource of the driver of this name."""
-        from devplug.plugin.claimed_plugin import ClaimedPlugin
-
-        driver = self.driver(name)
-        return ClaimedPlugin(plugin, inventory, counters, driver, on_change, evicts=evicts, holding=holding)
-
     def note_undecided(self, name: str, resource_names: Collection[str]) -> None:
         """Note which resources a driver may have yet; see `NodeDriver.note_undecided`. This starts none."""
         self._undecided[name] = resource_names
         if name in self._drivers:
             self._drivers[name].note_undecided(resource_names)
 
-    def remove(self, face: Face) -> None:
-        """Take a resource from its driver, if it has one; see `NodeDriver.remove`."""
-        if face.driver:
-            self._drivers[face.driver].remove(face.resource_name)
-
     def set_evicts(self, face: Face, *, evicts: bool) -> None:
-        """Note for the resource's driver, if it has one, whether an Unhealthy device ends pods."""
+        """Record for the resource's driver, if it has one, whether an Unhealthy device ends pods."""
         if face.driver:
             self._drivers[face.driver].set_evicts(face.resource_name, evicts=evicts)
 

@@ -10,7 +10,7 @@ import asyncio
 from contextlib import nullcontext
 from dataclasses import replace as copied
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,7 +21,7 @@ from devplug.holds.decide import Face
 from devplug.holds.hardware import Use
 from devplug.holds.held_devices import Care, HeldDevices, clean_left
 from devplug.holds.holders import ANSWER_SECONDS, Holders, audit_holders
-from devplug.holds.ledger_store import IN_CODE, resource_mark
+from devplug.holds.ledger_store import IN_CODE
 from devplug.holds.ownership import HeldDevice, Ownership, held_by_pods, number_at
 from devplug.kubelet_dir import CHECKPOINT_NAME
 from devplug.linux.boot import boot_id
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from devplug.holds.hardware import Key
-    from devplug.holds.ledger_store import OtherFiles
     from devplug.holds.ownership import Claims
     from devplug.linux.notifier import Notifier
     from devplug.plugin.contract import DevicePlugin
+    from devplug.plugin.drivers import Drivers
     from devplug.plugin.inventory import Inventory
     from devplug.status import DeviceStatus
 
@@ -78,27 +78,21 @@ def _keys(device: Device) -> tuple[Key, ...]:
 class NodeHolds:
     """The holds of all plugins of a program; lives as long as they are served.
 
-    `folder` is the one of the plugins' sockets. `pod_resources` is the kubelet's socket that tells who holds
-    what; where that never answers, a device is held until the kubelet allocates it again. `repeat_list` has
-    the kubelet write its checkpoint. `claimed` yields what claims use, and `claims_revision` returns a value
-    that changes with it; `other_claims` is as for `Holders`. `notifier` is notified when
-    who holds what changes, and notifies of other changes.
+    `folder` has the plugins' sockets. `pod_resources` is the kubelet's socket that says who holds what; where
+    that never answers, a device is held until the kubelet allocates it again. `repeat_list` has the kubelet
+    write its checkpoint. `notifier` is notified when holders change, and notifies of other changes.
     """
 
     def __init__(
         self,
         folder: Path,
         pod_resources: Path,
-        *,
+        drivers: Drivers,
         repeat_list: Callable[[], Awaitable[None]],
-        claimed: Callable[[], Iterable[HeldDevice]],
-        claims_revision: Callable[[], object],
-        other_claims: OtherFiles[Any],
         notifier: Notifier,
     ) -> None:
         self.folder = folder / LOCK_FOLDER
-        self._claimed = claimed
-        self._claims_revision = claims_revision
+        self._drivers = drivers
         self._notifier = notifier
         self._socket = pod_resources
         self.holders = Holders(
@@ -108,7 +102,7 @@ class NodeHolds:
             rewrite_checkpoint=repeat_list,
             clock=asyncio.get_running_loop().time,
             is_served=lambda name: not ResourceLock(folder, name).is_free(),
-            other_claims=other_claims,
+            other_claims=drivers.others,
             owner=IN_CODE,
             on_change=notifier.notify,
         )
@@ -124,10 +118,10 @@ class NodeHolds:
 
     def _held(self) -> Iterator[HeldDevice]:
         yield from held_by_pods(self.holders.held())
-        yield from self._claimed()
+        yield from self._drivers.held()
 
     def _revision(self) -> object:
-        return self.holders.revision, self._claims_revision()
+        return self.holders.revision, self._drivers.claims_revision
 
     def add(self, plugin: DevicePlugin, claims: Claims | None, dra: str) -> Holding:
         """Return the holds of one more plugin; `claims` has what claims use, if it is for claims.
@@ -194,7 +188,6 @@ class Holding:
         self._claims = claims
         self._holders = node.holders if claims is None else None
         self._changed = Event()
-        self._replaced = Event()
         self._listed: dict[str, ListedDevice] = {}
         """The devices that are offered, by the ID that the kubelet knows."""
         self._author_list: Sequence[Device] = ()
@@ -204,22 +197,16 @@ class Holding:
         """The last list, by ID."""
         self.clean_up: Callable[[Device], Awaitable[str]] | None = None
         """Runs the plugin's `clean_up` for a device; returns why that failed, or "". Its service sets it."""
-        self.held = self._new_held()
-
-    def _new_held(self, before: HeldDevices[ListedDevice] | None = None) -> HeldDevices[ListedDevice]:
-        care: Care[ListedDevice] = Care(
-            self._name, self._clean if offers(self._plugin, CLEAN_UP) else None, key=CLEAN_UP
-        )
-        file = self._node.folder / f"dirty-{resource_mark(self._name)}.json"
-        return HeldDevices(
-            care,
+        self.held: HeldDevices[ListedDevice] = HeldDevices(
+            self._care(),
             self._holders,
-            claims=self._claims,
-            dirty_file=file if self._claims is not None else None,
-            before=before,
-            clean_elsewhere=self._node.clean_elsewhere,
-            is_in_use=partial(self._node.ownership.is_in_use, self.face),
+            claims=claims,
+            clean_elsewhere=node.clean_elsewhere,
+            is_in_use=partial(node.ownership.is_in_use, self.face),
         )
+
+    def _care(self) -> Care[ListedDevice]:
+        return Care(self._name, self._clean if self.cleans else None, key=CLEAN_UP)
 
     @property
     def seconds(self) -> float:
@@ -233,25 +220,15 @@ class Holding:
 
     def replace(self, plugin: DevicePlugin) -> None:
         """Follow another plugin of the resource from now on."""
-        is_other = self.cleans != offers(plugin, CLEAN_UP)
         self._plugin = plugin
-        if is_other:
-            self.held = self._new_held(self.held)
-            self._replaced.set()
+        self.held.set_care(self._care())
 
     async def run(self, inventory: Inventory) -> None:
         """Clean up devices that are released, and have the list made again when it changes."""
-        while True:
-            self._replaced.clear()
-            async with asyncio.TaskGroup() as group:
-                tasks = [
-                    group.create_task(self.held.run()),
-                    group.create_task(self._follow(self.held.changed, inventory)),
-                    group.create_task(self._follow(self._changed, inventory)),
-                ]
-                await self._replaced.wait()
-                for task in tasks:
-                    task.cancel()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.held.run())
+            group.create_task(self._follow(self.held.changed, inventory))
+            group.create_task(self._follow(self._changed, inventory))
 
     async def _follow(self, changed: Event, inventory: Inventory) -> None:
         while True:

@@ -49,29 +49,21 @@ TRIES_IN_TURNS: Final = 3
 that it is computed in one go."""
 
 
-class _HandingOut:
+class _HandingOut(Struct):
     """The block of one Allocate. No generator: each of those would be registered with the loop."""
 
-    def __init__(
-        self,
-        ids: Sequence[str],
-        begin: Callable[[Sequence[str]], None],
-        give: Callable[[Sequence[str]], None],
-        keep_back: Callable[[Sequence[str]], Awaitable[None]],
-    ) -> None:
-        self._ids = ids
-        self._begin = begin
-        self._give = give
-        self._keep_back = keep_back
+    ids: Sequence[str]
+    give: Callable[[Sequence[str]], None]
+    keep_back: Callable[[Sequence[str]], Awaitable[None]]
 
     async def __aenter__(self) -> None:
-        self._begin(self._ids)
+        pass
 
     async def __aexit__(self, _: object, error: BaseException | None, __: object) -> None:
         if error is None:
-            self._give(self._ids)
+            self.give(self.ids)
         else:
-            await self._keep_back(self._ids)
+            await self.keep_back(self.ids)
 
 
 class Leaving(Struct, frozen=True):
@@ -228,11 +220,9 @@ class Inventory:
 
         A kubelet that gets an answer about a device that has left the list meanwhile crashes (manager.go).
         """
-        return _HandingOut([device.id for device in devices], self._ask_for, self._give, self._keep_back)
-
-    def _ask_for(self, ids: Iterable[str]) -> None:
-        for id_ in ids:
-            self._asked_for[id_] += 1
+        ids = [device.id for device in devices]
+        self._asked_for.update(ids)
+        return _HandingOut(ids, self._give, self._keep_back)
 
     def _give(self, ids: Iterable[str]) -> None:
         # What is held stays listed, so nothing changes here: no look at thousands of devices for each answer.
@@ -247,10 +237,8 @@ class Inventory:
         await self._update()
 
     def _stop_asking(self, ids: Iterable[str]) -> None:
-        for id_ in ids:
-            self._asked_for[id_] -= 1
-            if not self._asked_for[id_]:
-                del self._asked_for[id_]
+        self._asked_for.subtract(ids)
+        self._asked_for = +self._asked_for
 
     async def refresh(self) -> None:
         """Bring the list up to date with what is held and offered now."""

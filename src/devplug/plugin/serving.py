@@ -21,7 +21,7 @@ from devplug.linux.threads import DaemonThreads, run_loop
 from devplug.logs import show_logs
 from devplug.plugin.callbacks import author_line
 from devplug.plugin.contract import plugin_faults
-from devplug.plugin.counters import CounterBook
+from devplug.plugin.counters import PluginCounters
 from devplug.plugin.discovery import discover
 from devplug.plugin.drivers import Drivers
 from devplug.plugin.environment import environment_at, pod_resources_at
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from devplug.metrics.probes import Probes
     from devplug.plugin.claimed_plugin import ClaimedPlugin
     from devplug.plugin.contract import DevicePlugin
-    from devplug.plugin.counters import PluginCounters
     from devplug.plugin.environment import PluginEnvironment, Registration
     from devplug.plugin.holds import Holding, NodeHolds
     from devplug.plugin.status import Describe
@@ -54,6 +53,9 @@ LISTEN_VARIABLE: Final = "DEVPLUG_LISTEN"
 
 FIRST_LIST_SECONDS: Final = 30.0
 """How long a plugin that is to take another one's place may take for its first list."""
+
+FORMER_LIMIT: Final = 100
+"""How many resources that are served no more keep their counters: names may come and go for years."""
 
 _DEFAULT_THREADS: Final = 16
 
@@ -101,7 +103,8 @@ class Serving:
         self._environment = environment
         self.drivers = Drivers(group, environment, decode)
         self._served: dict[Face, _Served] = {}
-        self._records = CounterBook()
+        self.counters: dict[str, PluginCounters] = {}
+        """The counters of each resource since the start, by name; also of some that are no longer served."""
         self._status_task: asyncio.Task[None] | None = None
         self._holds: NodeHolds | None = None
         self._holds_task: asyncio.Task[None] | None = None
@@ -128,14 +131,9 @@ class Serving:
         """How many ListAndWatch streams are open of each resource, by name."""
         return {face.resource_name: one.lifecycle.streams for face, one in self._in_order()}
 
-    @property
-    def counters(self) -> Mapping[str, PluginCounters]:
-        """The counters of each resource since the start, by name; also of some that are no longer served."""
-        return self._records.counters
-
     def counters_of(self, resource_name: str) -> PluginCounters:
         """Return the counts of a resource, which begin with 0 when it is first asked for or served."""
-        return self._records.counters_of(resource_name)
+        return self.counters.setdefault(resource_name, PluginCounters())
 
     @property
     def guards(self) -> Mapping[str, TakeoverDetector]:
@@ -166,15 +164,7 @@ class Serving:
         """Follow the holders of devices, by the kubelet's socket, for plugins that are added from now on."""
         from devplug.plugin.holds import NodeHolds  # the daemon has holds of its own
 
-        self._holds = NodeHolds(
-            self.folder,
-            pod_resources,
-            repeat_list=self.repeat_list,
-            claimed=self.drivers.held,
-            claims_revision=lambda: self.drivers.claims_revision,
-            other_claims=self.drivers.others,
-            notifier=self.notifier,
-        )
+        self._holds = NodeHolds(self.folder, pod_resources, self.drivers, self.repeat_list, self.notifier)
         self.drivers.pods = self._holds.holders.fresh_pods
         self.drivers.whereabouts = self._holds.ownership.whereabouts
         self._holds_task = self._group.create_task(borne(self._holds.run), name="devplug holds")
@@ -237,8 +227,11 @@ class Serving:
         )
         lifecycle: Lifecycle | ClaimedPlugin
         if dra:
-            lifecycle = self.drivers.claimed(
-                dra, plugin, inventory, counters, on_change, evicts=evicts, holding=holding
+            from devplug.plugin.claimed_plugin import ClaimedPlugin  # it loads what DRA needs
+
+            driver = self.drivers.driver(dra)
+            lifecycle = ClaimedPlugin(
+                plugin, inventory, counters, driver, on_change, evicts=evicts, holding=holding
             )
         else:
             lifecycle = Lifecycle(
@@ -253,7 +246,9 @@ class Serving:
             )
         task = self._group.create_task(self._supervise(face, on_failure), name=f"devplug {name}")
         self._served[face] = _Served(plugin, inventory, lifecycle, task, holding)
-        self._records.forget_former({one.resource_name for one in self._served})
+        served = {one.resource_name for one in self._served}
+        for former in [name for name in self.counters if name not in served][:-FORMER_LIMIT]:
+            del self.counters[former]
         self.notifier.notify()
 
     async def _supervise(self, face: Face, on_failure: Callable[[DevplugError], None] | None) -> None:
@@ -276,7 +271,7 @@ class Serving:
             on_failure(failure)
 
     def _forget(self, name: str) -> None:
-        self._records.leave(name)
+        self.counters[name] = self.counters.pop(name)  # the last to be forgotten
         if self._holds is not None:
             self._holds.remove(name)
 
@@ -367,7 +362,8 @@ class Serving:
         """
         if face := self._face(resource_name, dra):
             served = self._served.pop(face)
-            self.drivers.remove(face)
+            if face.driver:
+                self.drivers.driver(face.driver).remove(resource_name)
             self.notifier.notify()
             await asyncio.wait(served.cancel())
             self._forget(resource_name)
