@@ -72,11 +72,7 @@ async def ask(
     with_allocatable: bool = False,
     receive_limit_bytes: int = MONITOR_RECEIVE_LIMIT_BYTES,
 ) -> Answer:
-    """Ask the kubelet that listens at the socket now, over a new connection.
-
-    A connection that is kept would stay with an old kubelet when a new one takes over the socket. Each call
-    has `timeout_seconds`. Raises `UnansweredError`.
-    """
+    """Ask the kubelet at the socket over a new connection: an old one would stay with an old kubelet."""
     kubelet = socket_identity(socket)
     if kubelet is None:
         raise _unseen(socket)
@@ -103,11 +99,10 @@ async def ask(
 async def ask_pods(
     socket: Path, names: Collection[PodName], *, timeout_seconds: float
 ) -> tuple[PodResources, ...] | None:
-    """Ask the kubelet for these pods; those that it does not know are left out.
+    """Ask the kubelet for pods; pods that it does not know are left out. Raises `UnansweredError`.
 
-    Unlike `List`, `Get` leaves the kubelet's books as they are (manager.go UpdateAllocatedDevices is not
-    called). None if the kubelet does not serve it: before 1.27, or with its feature gate off. Raises
-    `UnansweredError`.
+    Unlike `List`, `Get` leaves the kubelet's books unchanged (manager.go UpdateAllocatedDevices). None if the
+    kubelet does not serve `Get`: before 1.27, or with its feature gate off.
     """
     found = []
     _check_trusted(socket)
@@ -127,10 +122,7 @@ async def ask_pods(
 
 
 async def ask_allocatable(socket: Path, *, timeout_seconds: float) -> AllocatableResources | None:
-    """Ask the kubelet for the node's allocatable devices; None if it does not serve them.
-
-    Raises `UnansweredError`.
-    """
+    """Ask for the allocatable devices; None if the kubelet does not serve them. Raises `UnansweredError`."""
     if socket_identity(socket) is None:
         raise _unseen(socket)
     _check_trusted(socket)
@@ -199,10 +191,7 @@ def _unanswered(error: RemoteError, socket: Path) -> UnansweredError:
 
 
 def read_checkpoint(path: Path) -> tuple[PodResources, ...] | None:
-    """Return what the kubelet's checkpoint says, as `checkpoint_pods`; None if it says nothing.
-
-    It says nothing if it is missing, damaged, or not readable for this user.
-    """
+    """Return `checkpoint_pods` of a file; None if it is missing, damaged, or not readable for this user."""
     try:
         return checkpoint_pods(read_regular(path, MONITOR_RECEIVE_LIMIT_BYTES))
     except (OSError, ValueError):

@@ -158,10 +158,7 @@ class Decision(Struct, frozen=True):
     def conflict(
         self, face: Face, names: Collection[str], keys: Iterable[Key], *, is_shared: bool
     ) -> Hold | None:
-        """Return another hold of the hardware with these keys; None if the device may be allocated.
-
-        A hold of a device of the face with one of these names is not another one.
-        """
+        """Return a hold of the hardware with these keys by a name not in `names`; None if there is none."""
         for name in names if self.other_way else ():
             if hold := self.other_way.get((face, name)):
                 return hold
@@ -177,10 +174,7 @@ class Decision(Struct, frozen=True):
 
 
 class Findings:
-    """What all resources have found, with indexes: a decision about a few holds reads a few devices.
-
-    `listings` are in the order of the configuration.
-    """
+    """All that resources have found, with indexes. `listings` are in the order of the configuration."""
 
     def __init__(self, listings: Iterable[Listing] = ()) -> None:
         self.listings = tuple(listings)
@@ -216,10 +210,7 @@ class Findings:
 
 
 def decide(findings: Findings, holds: Sequence[Hold], twins: Collection[str] = ()) -> Decision:
-    """Decide what each resource offers.
-
-    `twins` are the serial numbers that several present devices had in this boot.
-    """
+    """Decide what each resource offers. `twins` are serial numbers that several devices had in this boot."""
     matches = [_matches(findings, hold, twins) for hold in holds]
     holds_of: dict[Key, list[tuple[Hold, bool]]] = {}
     for hold, found in zip(holds, matches, strict=True):

@@ -55,8 +55,7 @@ class Hardware(Struct, frozen=True):
     def is_same(self, other: Hardware, twins: Collection[str]) -> bool:
         """Whether both are the same hardware, or one is a part of the other.
 
-        `twins` are the serial numbers that several present devices had in this boot, and those of which they
-        are parts: such a serial number does not show that hardware has moved to another place.
+        `twins` are serial numbers of several devices: such a number does not show that hardware has moved.
         """
         if self.place == other.place and (self.serial == other.serial or not (self.serial and other.serial)):
             return True

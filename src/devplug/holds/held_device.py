@@ -1,7 +1,4 @@
-"""A device that a container holds: its events, and what a process leaves to the next one. Pure.
-
-A ledger file has the holds of one resource, by device ID, for the next process.
-"""
+"""A device that a container holds, and the file with the holds of one resource. Pure."""
 
 from __future__ import annotations
 
@@ -102,10 +99,7 @@ _encode: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def ledger_text(resource_name: str, memory: Memory, owner: str = "") -> str:
-    """Return the text that `ledger_memory` reads; the same for the same memory.
-
-    `owner` names what serves the resource, for other programs.
-    """
+    """Return the text that `ledger_memory` reads. `owner` names what serves the resource."""
     kubelets = sorted({held.kubelet for held in memory.values() if held.kubelet is not None})
     places = {kubelet: place for place, kubelet in enumerate(kubelets)}
     # Entry by entry: one call for all of many thousands would let no other thread run meanwhile, and as

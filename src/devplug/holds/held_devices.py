@@ -114,17 +114,15 @@ class Books(Struct, Generic[AnyFound]):
 class HeldDevices(Generic[AnyFound]):
     """The allocated devices of one resource; lives as long as the resource is served.
 
-    Without `holders` a device counts as held for ever after its Allocate, unless it is for `claims`;
-    `releasing` gets those that claims release. At `dirty_file` an older version has left names of dirty
-    devices. `hardware_of` returns the hardware that had such a name. `before` are those of the
-    resource before an edit: both have the same books, as calls of before may still run. `given` has what
-    every Allocate gave, by device ID, as long as PodResources is not asked who holds what.
-    `clean_elsewhere` has hardware cleaned by the resource that finds it now, where this one does not, or
-    is retired and its command fails: then only a resource with a command counts, which is its second
-    argument. `is_in_use` tells whether a container has the hardware of a device by another resource.
+    Without `holders` and `claims` a device counts as held for ever after its Allocate: `given` has these by
+    ID. `releasing` has the IDs that claims release. `dirty_file` and `hardware_of` are for names of dirty
+    devices that an older version has left. `before` are those of the resource before an edit: both have the
+    same books, as calls of before may still run. `clean_elsewhere` has hardware cleaned by the resource that
+    finds it now. Its second argument says whether a resource without a command may do that. `is_in_use` says
+    whether a container has the hardware by another resource.
 
-    Two daemons may serve the claims of a resource side by side, and release what the other one has given. So
-    what is in use, and what could not be cleaned after that, stands in the driver's state file alone.
+    Two daemons may serve the claims of a resource side by side. So what is in use or to be cleaned stands in
+    the driver's state file alone.
     """
 
     def __init__(
@@ -236,10 +234,7 @@ class HeldDevices(Generic[AnyFound]):
         return frozenset(map(self.name_of, held))
 
     def name_of(self, device_id: str) -> str:
-        """Return the name of the found device behind an ID.
-
-        Also behind one that was given when the device had another number of replicas.
-        """
+        """Return the name of the found device behind an ID, whatever its number of replicas was."""
         name, _, _ = device_id.rpartition(REPLICA_MARK)
         if not name or device_id in self._found:
             return self._care.name_of(device_id)
@@ -252,10 +247,7 @@ class HeldDevices(Generic[AnyFound]):
         return name if name in self._found else self._care.name_of(device_id)
 
     def health_of(self, name: str) -> Health:
-        """Return the health of a device by its last clean-up: unhealthy while that fails.
-
-        Also while a use cannot be recorded, because the next process would not know that it has to clean.
-        """
+        """Return the health of a device: unhealthy if its clean-up fails or its use cannot be recorded."""
         return Health.from_fault(self._faults.get(name) or self._record_fault())
 
     @property
@@ -287,10 +279,7 @@ class HeldDevices(Generic[AnyFound]):
             self._is_needed.set()
 
     def _note_loss(self, ids: Collection[str] = ()) -> None:
-        """If records were lost, have each device cleaned up when it is first seen, unless it is held.
-
-        `ids` are those that are given just now.
-        """
+        """If records were lost, clean up each device when it is first seen, unless held or in `ids`."""
         books = self.books
         if self._claims is not None and self._care.clean is not None:
             self._is_lost |= self._claims.are_records_lost()
@@ -312,10 +301,7 @@ class HeldDevices(Generic[AnyFound]):
             self._woken.set()
 
     def retire(self, *, is_left: bool = False) -> None:
-        """Have what this resource fails to clean cleaned by the one that finds the hardware from now on.
-
-        If it `is_left` by an ended process, its command is not known: only a resource with a command cleans.
-        """
+        """Let the resource that finds the hardware now clean up what this one fails to clean."""
         self._is_retired, self._is_left = True, is_left
         self._is_replugged = True
         self._woken.set()
@@ -332,10 +318,7 @@ class HeldDevices(Generic[AnyFound]):
     # ── giving out ──
 
     async def before_giving(self, devices: Iterable[Device]) -> None:
-        """Clean up the dirty ones of these; raises `UnhealthyDeviceError` if that fails.
-
-        A device of which another container holds another replica is left alone.
-        """
+        """Clean up dirty devices of which no replica is held; raises `UnhealthyDeviceError` if that fails."""
         ids = frozenset(device.id for device in devices)
         if self._holders is not None:
             await self._holders.release_or_refuse(self._care.resource_name, ids)
@@ -443,10 +426,7 @@ class HeldDevices(Generic[AnyFound]):
             raise NotCleanedError(one for one in ids if self.name_of(one) in left)
 
     async def run(self) -> None:
-        """Clean up each device that is released, until cancelled.
-
-        After an edit this begins once the run of before has ended.
-        """
+        """Clean up each device that is released, until cancelled; after an edit once the run before ends."""
         async with self._turn, asyncio.TaskGroup() as group:
             group.create_task(self._follow_losses())
             group.create_task(self._try_again() if self._claims is None else self._adopt(self._claims))
@@ -517,10 +497,7 @@ class HeldDevices(Generic[AnyFound]):
         )
 
     async def clean(self, found: AnyFound) -> str | None:
-        """Clean up a device that was used under another resource name; return why that failed.
-
-        "" if it did not, None while a container has the hardware.
-        """
+        """Clean up a device that another resource had; return why that failed, or None if it is in use."""
         assert self._care.clean is not None
         if self._others_hold(found.name, ()) or self._is_in_use(found):
             return None
@@ -589,10 +566,7 @@ class HeldDevices(Generic[AnyFound]):
             return fault
 
     async def _cleaned(self, name: str) -> str | None:
-        """Clean up a device as the resource says that finds it; return why that failed, "" if it did not.
-
-        None if no resource finds the device, or a container has its hardware.
-        """
+        """Return why the clean-up failed; None if the device is absent or a container has its hardware."""
         is_gone = name not in self._present
         if self._clean_elsewhere is not None and (is_gone or (self._is_retired and name in self._faults)):
             use = self._use_of(name)
@@ -661,10 +635,7 @@ async def clean_left(holders: Holders, clean_elsewhere: Callable[[Use, bool], Aw
 
 
 def dirty_names(path: Path) -> frozenset[str] | None:
-    """Return the names of devices that an older version has left to be cleaned up.
-
-    None, after a logged warning, if its file is damaged.
-    """
+    """Return the dirty devices that an older version has left; None, after a warning, for a damaged file."""
     remove_remains(path)
     try:
         names = json.loads(read_state(path))

@@ -1,8 +1,4 @@
-"""The holders of devices: the one client of PodResources in a process, asked while somebody needs to know.
-
-This module decides when to ask and whom to notify. `ledger` decides what an answer means, `ledger_store` has
-the files.
-"""
+"""The holders of devices: the only client of PodResources in a process, and when it asks."""
 
 from __future__ import annotations
 
@@ -89,21 +85,17 @@ an init container has is in the file and in no answer for as long as its pod liv
 
 
 class Holders:
-    """The holders of this node's devices. Lives as long as the process, and is shared by all its users.
+    """The holders of this node's devices; lives as long as the process, on the loop of `run`.
 
-    It asks the kubelet only inside `run`, and only while a caller is inside `needed` or `releases`. The
-    last answer can be read at any time, and stays when questions fail. All calls are made on the loop of
-    `run`.
+    The kubelet is asked only inside `run`, and only while a caller is inside `needed` or `releases`. The last
+    answer stays when questions fail.
 
-    `ledger_folder` keeps what is held of the resources that we `own` over a restart: without it a release
-    that happens meanwhile goes unnoticed. `checkpoint` is the kubelet's file beside its plugins' sockets:
-    without it, what the kubelet has not listed since it started is held for as long as it runs, or until it
-    gives it out again. `rewrite_checkpoint` has the kubelet write that file, by sending it a list of devices.
-    `with_allocatable` has the kubelet asked for the node's devices, too. `clock` returns seconds and never
-    goes back. `on_change` is called when a device's holders change, or the kubelet begins or
-    ceases to answer, and after each question without answer. `is_served` returns whether a process serves a
-    resource; what no process serves is judged here. `other_claims` has what claims of other processes use.
-    `owner` stands in our files, for other processes.
+    `ledger_folder` keeps what is held of owned resources over a restart. `checkpoint` is the kubelet's file:
+    without it, an ID that the kubelet has not listed since its start is held until it is allocated again.
+    `rewrite_checkpoint` has the kubelet write that file, by a list of devices. `on_change` is called when
+    holders change, when the kubelet begins or ceases to answer, and after each question without answer.
+    `is_served` returns whether a process serves a resource; the holds of others are judged here.
+    `other_claims` has what claims of other processes use. `owner` stands in our files.
     """
 
     def __init__(
@@ -199,10 +191,7 @@ class Holders:
         return self._trouble
 
     def held_ids(self, resource_name: str) -> frozenset[str]:
-        """Return the IDs that are held: a container may hold them, or their release was not taken yet.
-
-        Before `is_known` there may be more.
-        """
+        """Return the IDs that are held, or whose release was not taken; before `is_known` maybe more."""
         return self._ledger.held_ids(resource_name)
 
     def may_be_held(self, resource_name: str, device_id: str) -> bool:
@@ -322,20 +311,14 @@ class Holders:
         self._on_change()
 
     def left_behind(self) -> list[str]:
-        """Return the resources of which another daemon has left holds, sorted, without those owned here.
-
-        Where it could not record them, or its file is damaged, the kubelet's checkpoint has their names.
-        """
+        """Return the resources of which another daemon has left holds, by its files or the checkpoint."""
         pods = () if self._checkpoint_path is None else read_checkpoint(self._checkpoint_path) or ()
         return self._folder.left_behind(
             {devices.resource_name for pod in pods for one in pod.containers for devices in one.devices}
         )
 
     def disown(self, resource_name: str) -> None:
-        """Stop to keep the ledger file of a resource, for the next process that serves it.
-
-        Call it once nothing of it is given out any more, and before another program may serve it.
-        """
+        """Leave the file of a resource to the next process, once nothing of it is allocated any more."""
         self._folder.disown(resource_name)
 
     # ── who wants to know ──
@@ -343,12 +326,7 @@ class Holders:
     def note_allocated(
         self, resource_name: str, ids: Iterable[str], uses: Mapping[str, Use] = NO_USES
     ) -> None:
-        """Record that these IDs are allocated. Call it before the kubelet has the answer.
-
-        `uses` has what the container gets of each.
-
-        Inside `run` the file of an owned resource has it within a quarter of a second and one write.
-        """
+        """Record that these IDs are allocated, before the kubelet has the answer."""
         before, self._allocated_at = self._allocated_at, self._clock()
         is_other = self._ledger.allocated(resource_name, ids, self._allocated_at, uses)
         self._folder.note_changed()
@@ -479,10 +457,7 @@ class Holders:
     # ── what has to be cleaned ──
 
     def keep_file(self, resource_name: str) -> bool:
-        """Keep the file of an owned resource also while nothing is held; return whether records were lost.
-
-        They were lost if the file is damaged, or missing while the kubelet's checkpoint has the resource.
-        """
+        """Keep a file also while nothing is held; return whether it was damaged or is missing."""
         if (file := self._folder.file(resource_name)) is None:
             return False
         is_first = not file.is_kept
@@ -544,10 +519,7 @@ class Holders:
             self._needs -= 1
 
     async def wait(self, condition: Callable[[], Result | None]) -> Result:
-        """Return what `condition` returns once that is true, now or after some answer or Allocate.
-
-        It does not start questions by itself: be inside `needed`.
-        """
+        """Return what `condition` returns once that is true. Be inside `needed`: this starts no questions."""
         while not (result := condition()):
             await self._looked.next.wait()
         return result
@@ -746,10 +718,7 @@ def pod_resources_status(holders: Holders) -> PodResourcesStatus:
 
 
 async def audit_holders(holders: Holders, names: Callable[[], Collection[str]]) -> None:
-    """Log which containers hold and release devices of the resources `names`, until cancelled.
-
-    The kubelet is asked for that only while one of them is held.
-    """
+    """Log who holds and releases devices of the resources `names`; ask only while one of them is held."""
     holders.audited = names
 
     def is_any_held() -> bool:

@@ -1,8 +1,4 @@
-"""The ledger: which devices are in use, and since when they are free. Pure.
-
-It is computed from the kubelet's answers and our Allocates. For each resource it has who holds which ID,
-which releases nobody has acted on yet, and what is kept for the next process.
-"""
+"""The ledger: who holds which device, by the kubelet's answers and our Allocates. Pure."""
 
 from __future__ import annotations
 
@@ -123,10 +119,7 @@ def _memory(holds: Mapping[str, _Hold], pending: Mapping[str, tuple[Released, Re
 
 
 class Ledger:
-    """The holders of each device ID, by resource. Lives as long as its owner; `Memory` survives a restart.
-
-    Times are seconds of one clock that never goes back.
-    """
+    """The holders of each device ID, by resource. Times are seconds of one clock that never goes back."""
 
     def __init__(self, rules: Rules | None = None) -> None:
         self._rules = rules or Rules()
@@ -150,10 +143,7 @@ class Ledger:
     def allocated(
         self, resource_name: str, ids: Iterable[str], now: float, uses: Mapping[str, Use] = NO_USES
     ) -> bool:
-        """Record that we allocate these IDs now; return whether one of them was not held before.
-
-        `uses` has what the container gets of each. Call it before the kubelet has the answer.
-        """
+        """Record that we allocate these IDs with `uses`; return whether one of them was not held before."""
         resource = self._resource(resource_name)
         count = len(resource.holds)
         for device_id in ids:
@@ -184,10 +174,7 @@ class Ledger:
             resource.put(device_id, replace(hold, remembered=replace(hold.remembered, use=use)))
 
     def held(self) -> Iterator[tuple[str, str, Remembered, bool]]:
-        """Yield resource name, ID and hold of each held ID, and whether only its release is not taken.
-
-        After its release a device has no numbers and paths any more: no container can open anything by them.
-        """
+        """Yield resource name, ID, hold, and whether it is only to be cleaned: nothing can be opened then."""
         for name, resource in self._resources.items():
             for device_id, (_, remembered) in resource.pending.items():
                 yield name, device_id, replace(remembered, use=after_release(remembered.use)), True
@@ -292,10 +279,7 @@ class Ledger:
     def _missing(
         self, name: str, device_id: str, asked_at: float, *, is_evident: bool, is_named: bool
     ) -> Iterator[Difference]:
-        """Yield the changes from an answer without an ID.
-
-        `is_evident`: the answer shows that nobody holds it; `is_named`: the checkpoint names it.
-        """
+        """Yield the changes from an answer without an ID; `is_named` says whether the checkpoint has it."""
         resource = self._resources[name]
         before = resource.holds[device_id]
         if before.allocated_at is not None and asked_at <= before.allocated_at:
@@ -324,10 +308,7 @@ class Ledger:
     # ── what is known ──
 
     def held_ids(self, resource_name: str) -> frozenset[str]:
-        """Return the IDs that are held: by a container, or until their release is taken, if it is kept.
-
-        Cheap while they stay the same.
-        """
+        """Return the IDs that are held, or whose release was not taken. Cheap while they stay the same."""
         resource = self._resources.get(resource_name)
         return frozenset() if resource is None else resource.held_ids()
 
@@ -350,10 +331,7 @@ class Ledger:
         return self._hold(resource_name, device_id) is not FREE
 
     def holders_of(self, resource_name: str, device_id: str) -> tuple[Holder, ...]:
-        """Return who holds an ID, sorted, by the kubelet that has answered last.
-
-        Empty where it has not listed the ID: then a container may hold it, and nobody knows which.
-        """
+        """Return who holds an ID by the last kubelet, sorted; empty where that has not listed the ID."""
         remembered = self._hold(resource_name, device_id).remembered
         return () if remembered.kubelet != self._kubelet else remembered.holders
 
@@ -392,10 +370,7 @@ class Ledger:
     # ── over a restart ──
 
     def judge_left(self, resource_name: str, memory: Memory, now: float) -> None:
-        """Judge what a process that has ended remembered of this resource.
-
-        The releases of what that process had to clean are kept until they are taken.
-        """
+        """Judge what an ended process remembered, and keep the releases of what it had to clean."""
         self._resource(resource_name).is_left = True
         self.recall(resource_name, memory, now)
 
@@ -409,10 +384,9 @@ class Ledger:
         resource.revision += 1
 
     def recall(self, resource_name: str, memory: Memory, now: float) -> None:
-        """Take over the memory of this resource from another process, or from an earlier time.
+        """Take over the memory of another process or an earlier time, up to `KEPT_LIMIT`.
 
-        Whatever was held then counts as held, up to `KEPT_LIMIT` for what we did not allocate. What is known
-        of an ID already is newer, but for this: a memory may know of an Allocate that no answer has shown.
+        What is known of an ID already is newer, but for an Allocate that no answer has shown.
         """
         resource, room = self._resource(resource_name), self._room()
         for device_id, held in memory.items():
@@ -431,10 +405,7 @@ class Ledger:
                 resource.put(device_id, replace(before, remembered=replace(before.remembered, use=use)))
 
     def memory(self, resource_name: str) -> Memory:
-        """Return the memory of this resource for the next process.
-
-        A release that was not taken counts as held in it.
-        """
+        """Return the memory for the next process; a release that was not taken counts as held in it."""
         return self.memory_later(resource_name)()
 
     def memory_later(self, resource_name: str) -> Callable[[], Memory]:

@@ -1,7 +1,4 @@
-"""The files of a ledger, which keep what was held over a restart.
-
-There is one file for each resource that is remembered, read once and replaced as a whole.
-"""
+"""The files of a ledger, one for each resource, read once and replaced as a whole."""
 
 from __future__ import annotations
 
@@ -36,10 +33,7 @@ _NEVER: Final = -1
 
 
 class LedgerFile:
-    """The owner of the ledger file of one resource. It logs errors of the file and raises none.
-
-    It may be written in any thread. `revision` grows with what is to be remembered.
-    """
+    """The ledger file of one resource, which any thread may write. It logs errors and raises none."""
 
     def __init__(self, folder: Path, resource_name: str, owner: str = "") -> None:
         self._owner = owner
@@ -178,10 +172,9 @@ def resource_mark(resource_name: str) -> str:
 
 
 class LedgerFolder:
-    """The files of the owned resources of one ledger, and lives as long; without a folder it keeps nothing.
+    """The files of the owned resources of one ledger; without a folder nothing is kept.
 
-    Programs of one machine share the folder, so each resource has a file of its own, which the program that
-    serves the resource owns.
+    Programs of one machine share the folder; the program that serves a resource owns its file.
     """
 
     def __init__(
@@ -205,11 +198,7 @@ class LedgerFolder:
         self._changed = Event()
 
     def own(self, resource_name: str, now: float, *, is_waiting: bool = False) -> None:
-        """Read the file of a resource into the ledger, and keep it up to date from now on.
-
-        If it `is_waiting`, another process may still write it: until `begin`. Raises `ValueError` for a
-        resource that is owned.
-        """
+        """Read the file of a resource and keep it up to date; if `is_waiting`, from `begin` on."""
         if resource_name in self._files:
             raise ValueError(f"{resource_name} is owned already")
         if self._folder is None:
@@ -261,10 +250,7 @@ class LedgerFolder:
         return file.fault
 
     def left_behind(self, booked: Iterable[str]) -> list[str]:
-        """Return the resources of which another daemon has left holds, sorted, without those owned here.
-
-        Of those that are `booked`, a lock or a file that cannot be read is enough.
-        """
+        """Return what another daemon left, sorted; of `booked` resources also with unreadable files."""
         if self._folder is None:
             return []
         found = {path: _read(path) for path in self._other_paths()}
@@ -298,10 +284,7 @@ class LedgerFolder:
 
     @asynccontextmanager
     async def locked(self) -> AsyncIterator[None]:
-        """Be the only process that gives out hardware in this block, which takes no time.
-
-        The lock is one of the whole folder. Raises `TimeoutError` if another process keeps it.
-        """
+        """Hold the folder's lock for a block; raises `TimeoutError` if another process keeps it."""
         fd = -1
         with suppress(OSError):  # no folder: no process has recorded anything
             if self._folder is not None:

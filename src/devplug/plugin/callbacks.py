@@ -1,7 +1,4 @@
-"""The callbacks of an author: `async def` on the loop, `def` in a thread, and what must not overlap in turn.
-
-Threads for code that may block are bounded in number, and none of them can hold the exit of the program.
-"""
+"""The callbacks of an author: `async def` on the loop, `def` in a bounded number of threads."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A plugin whose devices pods get by claims: what a `Lifecycle` is to one that registers with the kubelet.
-
-A claim's request is answered as a container's request is: by `prepare` and `allocate` of the plugin.
-"""
+"""A plugin whose devices pods get by claims, each request answered as a container's request is."""
 
 from __future__ import annotations
 
@@ -59,10 +56,7 @@ class _WithNodes(Protocol):
 
 
 class ClaimedPlugin:
-    """A plugin as a resource of the node's DRA driver; lives as long as it is served.
-
-    `on_change` is called whenever `registered_at` or `fault` may have changed.
-    """
+    """A plugin of a DRA driver; `on_change` is called when `registered_at` or `fault` may have changed."""
 
     guard = None
     """There is no other plugin that could take the name: the driver's name is the cluster's."""
@@ -155,10 +149,7 @@ class ClaimedPlugin:
             self._service.close()
 
     async def succeed(self, plugin: DevicePlugin, listed: object, begin: Callable[[], None]) -> None:
-        """Serve the devices of another plugin from now on. `listed` is its first list.
-
-        `begin` is called in the turn of the loop in which both take effect.
-        """
+        """Serve another plugin once `begin` is called in one turn with its first list, `listed`."""
 
         def replace() -> None:
             begin()
@@ -228,10 +219,7 @@ class ClaimedPlugin:
     async def current(
         self, device_ids: Sequence[str], first_index: int = 0
     ) -> Mapping[str, ContainerResponse | None]:
-        """Return what containers get now of a request's devices; None where one is not there.
-
-        What belongs to all of them is known only where each is.
-        """
+        """Return what containers get now of a request's devices; None for each that is not there."""
         found: dict[str, ContainerResponse | None] = {}
         for ids in [[id_] for id_ in device_ids] if self._is_by_device else [device_ids]:
             if not self._inventory.snapshot.devices.keys() >= set(ids):

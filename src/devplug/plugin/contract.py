@@ -130,10 +130,7 @@ def offers(plugin: DevicePlugin, hook: str) -> bool:
 
 
 def options_of(plugin: DevicePlugin, *, is_steered: bool = False) -> PluginOptions:
-    """Return the options that the kubelet gets: which optional calls the plugin answers.
-
-    `is_steered`: devices that a container may still have come last in what the kubelet is told to prefer.
-    """
+    """Return the options for the kubelet; it is always asked for preferences if `is_steered`."""
     return PluginOptions(
         pre_start_required=offers(plugin, "pre_start"),
         preferred_allocation_available=is_steered or offers(plugin, "prefer"),

@@ -1,8 +1,4 @@
-"""The discovery of a plugin's devices: what `devices` returns or yields becomes the inventory's lists.
-
-There are two ways to say that devices changed: push them into a `DeviceFeed`, or follow paths with
-`watch_paths`.
-"""
+"""The discovery of a plugin's devices: the lists of `devices`, and helpers that make such lists."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The DRA drivers of a program, by their names: each runs from its first use until all of them are closed.
-
-Nothing of DRA is loaded before.
-"""
+"""The DRA drivers of a program, by name; nothing of DRA is loaded before the first one."""
 
 from __future__ import annotations
 
@@ -165,10 +162,7 @@ class Drivers:
         return sum(driver.store.revision for driver in self._drivers.values()) + self.others.revision
 
     def held(self) -> Iterator[HeldDevice]:
-        """Yield the devices that claims use, also claims of drivers in other processes.
-
-        A claim with admin access only looks at a device, and does not use it.
-        """
+        """Yield the devices that claims of all processes use; admin access is no use."""
         claims = [(name, tuple(driver.store.recorded())) for name, driver in self._drivers.items()]
         claims += [(path.parent.name, found) for path, found in self.others.contents.items()]
         for driver, claim in ((driver, claim) for driver, found in claims for claim in found):
@@ -181,10 +175,7 @@ class Drivers:
                     yield HeldDevice(one.resource_name, one.device_id, one.use, holder, driver=driver)
 
     def left_behind(self, own: str) -> dict[str, frozenset[str]]:
-        """Return the resources of claims in use that daemons have prepared, by driver.
-
-        Of `own`, the driver of this program, and of each driver that no process serves.
-        """
+        """Return what daemons' claims use, by driver: by `own`, and by drivers that are not served."""
         found = {}
         for path in self.others.paths():
             driver = path.parent.name

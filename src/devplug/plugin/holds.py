@@ -124,10 +124,7 @@ class NodeHolds:
         return self.holders.revision, self._drivers.claims_revision
 
     def add(self, plugin: DevicePlugin, claims: Claims | None, dra: str) -> Holding:
-        """Return the holds of one more plugin; `claims` has what claims use, if it is for claims.
-
-        `dra` is the name of its DRA driver; empty for a device plugin.
-        """
+        """Return the holds of one more plugin; `claims` and its driver `dra` are for a plugin for claims."""
         name = plugin.resource_name
         if claims is None:
             was_killed = ResourceLock(self.folder.parent, name).is_left()
@@ -285,10 +282,7 @@ class Holding:
         return nullcontext() if self._holders is None else self._holders.allocating()
 
     async def before_giving(self, device_ids: Iterable[str]) -> None:
-        """Release devices that no pod holds any more, and clean them up.
-
-        Raises `AllocationError` if a pod holds one of them, or if that fails.
-        """
+        """Release and clean up devices; raises `AllocationError` if a pod holds one of them or that fails."""
         await self.held.before_giving([Device(one) for one in device_ids])
 
     def check_free(self, devices: Sequence[Device]) -> None:

@@ -110,11 +110,10 @@ class _Succession(Struct, frozen=True):
 class Inventory:
     """A plugin's devices; lives as long as the plugin is served, on one event loop.
 
-    `snapshot` is always the latest state. `version` grows with each change of it, and with `repeats`, which
-    counts how often the same list had to be sent again. `on_change` is called after each change of a public
-    attribute. `held_ids` returns the IDs that are held, and is called at each change of the list; without it,
-    a device that was given out is held for ever. `offered` returns the devices to advertise of an author's
-    list, and is called at each change, too. `why_withheld` returns why an ID is not advertised, or "".
+    `version` grows with each change of `snapshot` and of `repeats`. `on_change` is called after each change
+    of a public attribute. `held_ids` returns the held IDs; without it, a device that was allocated is held
+    for ever. `offered` returns the devices to advertise of an author's list; both are called at each change.
+    `why_withheld` returns why an ID is not advertised, or "".
     """
 
     def __init__(
@@ -179,9 +178,9 @@ class Inventory:
     ) -> None:
         """Replace the list by the first one of a plugin that takes another one's place.
 
-        `begin` is called in the turn of the loop in which the list takes effect, and nothing changes if it
-        raises. Devices that are healthy no more with that, or not listed, stay in `leaving` for so long, with
-        `former`, which answers for them. Raises `PluginError`, changing nothing, for an invalid list.
+        `begin` is called in the turn of the loop in which the list takes effect; if it raises, nothing
+        changes. Devices that become unhealthy with that stay in `leaving` for `leaving_seconds`, answered by
+        `former`. Raises `PluginError` for an invalid list.
         """
         checked = await in_turns(checked_list(listed))
         async with self._updating:
@@ -274,10 +273,7 @@ class Inventory:
     def find_healthy(
         self, device_ids: Iterable[str], is_tolerated: Callable[[Device], bool] | None = None
     ) -> list[Device]:
-        """Return the devices with these IDs; raises `AllocationError` if one is unknown or not healthy.
-
-        One that is unhealthy may be tolerated; not one that has left the list.
-        """
+        """Return the devices; raises `AllocationError` if one is unknown, or unhealthy and not tolerated."""
         found = [left.device if (left := self.left(one.id)) else one for one in self.find(device_ids)]
         for device in found:
             is_healthy = device.health.state is HealthState.HEALTHY
@@ -294,10 +290,7 @@ class Inventory:
         return self.leaving.get(device_id)
 
     async def changed_since(self, version: float, is_over: Callable[[], bool] = lambda: False) -> bool:
-        """Wait until there is a snapshot newer than `version`; False if the inventory was closed instead.
-
-        It is also False once `is_over` returns true, which is checked after `wake`.
-        """
+        """Wait for a newer snapshot; False if the inventory is closed or, checked after `wake`, `is_over`."""
         while not (is_ended := self._is_closed or is_over()) and self.version <= version:
             await self._changed.next.wait()
         return not is_ended

@@ -190,10 +190,7 @@ class Lifecycle:
                 await self._act(step)
 
     async def succeed(self, plugin: DevicePlugin, listed: object, begin: Callable[[], None]) -> None:
-        """Serve another plugin at the same socket from now on. `listed` is its first list.
-
-        `begin` is called in the turn of the loop in which both take effect.
-        """
+        """Serve another plugin once `begin` is called in one turn with its first list, `listed`."""
         await self._service.succeed(plugin, listed, begin, leaving_seconds=LEAVING_SECONDS)
         self._wake.set()
 

@@ -70,10 +70,7 @@ def _samples(counts: Mapping[str, Counts]) -> Iterator[Sample]:
 
 
 def _began_at() -> float:
-    """Return when this process began, as a Unix time in seconds; this module is imported later.
-
-    It is in the 22nd field of /proc/self/stat, in ticks since the machine's start (proc_pid_stat(5)).
-    """
+    """Return the Unix time at which this process began: field 22 of /proc/self/stat (proc_pid_stat(5))."""
     try:
         fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     except OSError:  # no /proc here
@@ -106,11 +103,7 @@ def serving_families(
     streams: Mapping[str, int],
     claim_counters: Mapping[str, ClaimCounters],
 ) -> Iterator[Family]:
-    """Yield the metrics of what is served; `status` is that of this moment.
-
-    By resource name, `counters` are the counts since the start, and `streams` how many are open;
-    `claim_counters` are by driver.
-    """
+    """Yield the metrics: `counters` and open `streams` by resource name, `claim_counters` by driver."""
     yield from process_families(status)
     yield from resource_families(status.resources)
     yield from _counter_families(counters, streams)

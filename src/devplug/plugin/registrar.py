@@ -1,7 +1,4 @@
-"""The registrar of one plugin: it passes each event to the registration's state, and talks to the kubelet.
-
-The state is immutable and decides alone what an event means and what comes next.
-"""
+"""The registrar of one plugin: it passes events to the registration's state, and talks to the kubelet."""
 
 from __future__ import annotations
 

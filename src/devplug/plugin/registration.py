@@ -65,11 +65,7 @@ class RegistrationMode(enum.StrEnum):
 
 
 def chosen_mode(asked: str, *, has_plugin_dir: bool, has_registry: bool) -> RegistrationMode:
-    """Return the mode of a program that was asked for `socket`, `watcher` or `auto`; it stays for its life.
-
-    `auto` is `socket`, also where no kubelet has been yet: the plugin folder is the first that it makes. Only
-    a program that is given `plugins_registry` and no plugin folder has to be found there.
-    """
+    """Return the mode for a program's life. `auto` is `socket`, also where no kubelet has been yet."""
     if asked == "auto":
         return RegistrationMode.WATCHER if has_registry and not has_plugin_dir else RegistrationMode.SOCKET
     return RegistrationMode(asked)
@@ -103,10 +99,7 @@ class Step(enum.Enum):
 
 
 class RegistrationFacts(Struct, frozen=True):
-    """The facts of this moment. Times are seconds on one monotonic clock.
-
-    Fields with a default are used only where the plugin calls the kubelet.
-    """
+    """The facts of this moment; those with a default are for calls at `kubelet.sock`. Times are seconds."""
 
     now: float
     folder: Folder
@@ -144,10 +137,7 @@ def step_when(step: Step, due: float, now: float) -> tuple[Step, float]:
 
 
 def cut_wait_seconds(quick_cuts: int, jitter: float) -> float:
-    """Return the wait after a lost stream; `quick_cuts` streams in a row were lost within a second.
-
-    `jitter` is from 0 to 1. Two plugins that fight for one name cut each other for ever, at this pace.
-    """
+    """Return the wait after `quick_cuts` streams in a row that were lost soon; `jitter` is from 0 to 1."""
     return jittered(backoff_seconds(quick_cuts + 1, CUT_WAIT_SECONDS, LAST_CUT_WAIT_SECONDS), jitter)
 
 
@@ -236,8 +226,7 @@ def retry_wait_seconds(failures: int, *, is_unreachable: bool, is_final: bool, j
 class SocketRegistration(Struct, frozen=True):
     """The state of our calls and their stream; each method named after an event returns the next state.
 
-    Times are seconds on one monotonic clock, streams are numbered from 1 in the order in which they were
-    opened, and `jitter` is from 0 to 1.
+    Streams are numbered from 1 in the order of their opening; `jitter` is from 0 to 1.
     """
 
     call: CallState = CallState.UNCALLED

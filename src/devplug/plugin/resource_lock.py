@@ -1,7 +1,4 @@
-"""The lock of a resource name in a plugin folder, and the sockets that its owner makes there.
-
-One lock a resource name says which process may serve it; the sockets of dead owners are removed.
-"""
+"""The lock of a resource name in a plugin folder, and the sockets that its owner makes there."""
 
 from __future__ import annotations
 
@@ -62,10 +59,7 @@ def is_made_here(file_name: str) -> bool:
 
 
 class ResourceLock:
-    """The right to serve one resource name in one folder, held as a file lock until `release`.
-
-    The kernel lets go of it when the process ends, however it ends.
-    """
+    """The right to serve one resource name in one folder: a file lock, which also ends with the process."""
 
     def __init__(self, folder: Path, resource_name: str) -> None:
         self.path = folder / LOCK_FOLDER / f"{_mark(resource_name)}.lock"
@@ -75,10 +69,7 @@ class ResourceLock:
         self._wanted_fd = -1
 
     def take(self) -> str | None:
-        """Try to take the lock, without waiting; return its holder, or None if we hold it now.
-
-        Raises `OSError` if the folder does not take the file.
-        """
+        """Try to take the lock; return its holder, or None if it is ours now. Raises `OSError`."""
         self.release()
         self.path.parent.mkdir(mode=0o700, exist_ok=True)
         fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

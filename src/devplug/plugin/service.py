@@ -110,9 +110,8 @@ _ADVICE: Final = "delete and recreate the pod to get another device"
 class PluginService:
     """The gRPC service of one resource for the kubelet's calls; lives as long as the resource is served.
 
-    Another plugin may take the place of the first one: each call ends with the plugin with which it began.
-    `on_stream` is called whenever a ListAndWatch stream opens or ends, or `fault` changes. Calls are counted
-    in `counters`. With `holding` no container gets what another one has.
+    Each call ends with the plugin with which it began. `on_stream` is called whenever a stream opens or ends,
+    or `fault` changes. With `holding` no container gets what another one has.
     """
 
     def __init__(
@@ -366,10 +365,7 @@ class PluginService:
             raise
 
     async def allocate_again(self, device_ids: Sequence[str]) -> ContainerResponse:
-        """Return what `allocate` answers now for a container that has these devices; nothing is prepared.
-
-        Raises `AllocationError`, also where one is unhealthy.
-        """
+        """Return what `allocate` answers now for a container that has these devices; nothing is prepared."""
         code = self._code
         seconds = code.plugin.allocate_timeout_seconds
         return await self._answered(code, "allocate", seconds, self._allocated_again(code, device_ids))
@@ -663,10 +659,7 @@ class SentLists:
 
 
 class ListStreams:
-    """The streams of one plugin; lives as long as its service.
-
-    `on_change` is called whenever one opens or ends. What happens is counted in `counters`.
-    """
+    """The ListAndWatch streams of one plugin; `on_change` is called whenever one opens or ends."""
 
     def __init__(self, inventory: Inventory, counters: PluginCounters, on_change: Callable[[], None]) -> None:
         self.open: set[int] = set()
@@ -680,10 +673,7 @@ class ListStreams:
         self._sent = SentLists()
 
     async def list_and_watch(self, _: None) -> AsyncIterator[Encoded]:
-        """Yield the list at once, then the latest one after each change; never a backlog.
-
-        The same list is not sent twice in a row, unless `Inventory.repeat` asks for it.
-        """
+        """Yield the latest list now, after each change, and after `Inventory.repeat`; never a backlog."""
         self.opened += 1
         number = self.opened
         self.open.add(number)

@@ -282,8 +282,7 @@ class Line(Struct, frozen=True):
 def lines_of(before: Snapshot, after: Snapshot, *, is_first: bool) -> Slices[tuple[Line, ...]]:
     """Return the lines to log when `after` takes the place of `before`.
 
-    Of a first list only the unhealthy devices get lines, as the line of its registration has the number. A
-    new reason alone is no change: it may contain a reading, which differs each time.
+    A first list has lines only for unhealthy devices. A new reason alone has none: it may contain a reading.
     """
     worse: list[Device] = []
     better: list[Device] = []

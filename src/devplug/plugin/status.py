@@ -1,7 +1,4 @@
-"""The status of served plugins: the value that people and monitors see, and where it is served.
-
-The status socket is beside the plugins' sockets; it is made when their folder is, and again if it is lost.
-"""
+"""The status of served plugins, and the status socket beside the plugins' sockets."""
 
 from __future__ import annotations
 
@@ -82,11 +79,7 @@ RETRY_SECONDS: Final = 10.0
 
 
 async def serve_status(folder: Path, wait_registered: Callable[[], Awaitable[None]], handle: Handler) -> None:
-    """Answer at a status socket below `folder`, which has the plugins' sockets, whenever that exists.
-
-    It lasts until cancelled. Without the socket everything works but `devplug status`, so an error is only
-    logged, and retried.
-    """
+    """Answer at a status socket below `folder` until cancelled; an error is logged and retried."""
     await within(FIRST_SECONDS, wait_registered())
     logged_error = ""
     while True:
@@ -105,10 +98,7 @@ async def serve_status(folder: Path, wait_registered: Callable[[], Awaitable[Non
 
 
 async def _serve_until_lost(folder: Path, handle: Handler) -> None:
-    """Serve at a new socket until that is gone.
-
-    Raises `ListenError`, and `OSError` where there are no descriptors left, not even for an import.
-    """
+    """Serve at a new socket until that is gone. Raises `ListenError`, and `OSError` without descriptors."""
     # After the first registration: it is not needed for that, and takes as long as a third of it.
     from devplug.web.addresses import UnixAddress
     from devplug.web.server import serving as listening
@@ -144,10 +134,7 @@ def _leave(folder: Path) -> None:
 
 @asynccontextmanager
 async def pages_at(listen: str | None, handle: Handler) -> AsyncIterator[None]:
-    """Serve pages at an address for a block, if there is one.
-
-    Raises `PluginError` for a text that is no address, and `ListenError` if it cannot be listened at.
-    """
+    """Serve pages at an address for a block. Raises `PluginError` for a bad address, and `ListenError`."""
     if listen is None:
         yield
         return

@@ -70,9 +70,9 @@ class _Difference(Struct, frozen=True):
 
 
 class TakeoverDetector(Struct):
-    """The detector of takeovers of one resource name; lives as long as the plugin is served.
+    """The detector of takeovers of one resource name.
 
-    `on_change` is called whenever `takeover` has changed, `wake` when there may be a registration to repeat.
+    `on_change` is called when `takeover` changes, `wake` when a registration may have to be repeated.
     """
 
     resource_name: str
@@ -103,10 +103,7 @@ class TakeoverDetector(Struct):
         return None if self._registered_at is None else self.inventory.snapshot
 
     def compare(self, asked_at: float, before: Snapshot, kubelet_ids: Collection[str]) -> None:
-        """Compare the IDs of healthy devices that the kubelet lists with ours.
-
-        The kubelet was asked at `asked_at`, and `before` is what `listed` returned then.
-        """
+        """Compare the IDs that the kubelet listed at `asked_at` with ours; `before` was `listed` then."""
         after = self.listed()
         if after is None or self._registered_at is None or asked_at < self._registered_at:
             return
@@ -148,10 +145,7 @@ class TakeoverDetector(Struct):
         return one is not None and one.is_certain and bool(one.strangers)
 
     def take_renewal(self) -> bool:
-        """Whether to register again now, because the kubelet lists nothing under the name.
-
-        This happens after another plugin of this name has ended: the kubelet then has neither list.
-        """
+        """Whether to register again: when another plugin ends, the kubelet may have no list left."""
         now = _now()
         if not self.is_forgotten or now < self._not_before:
             return False
@@ -214,10 +208,7 @@ def _advice(folder: Path) -> str:
 
 
 def other_sockets(folder: Path) -> list[str]:
-    """Return the live sockets that devplug did not make, newest first, at most eight, with their processes.
-
-    Each is connected to for a moment, which a server does not notice; nothing is sent.
-    """
+    """Return the live sockets that devplug did not make, newest first, with their processes."""
     found: list[tuple[float, str]] = []
     with suppress(OSError):
         for name in os.listdir(folder):  # noqa: PTH208 -- names alone

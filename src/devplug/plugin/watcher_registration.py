@@ -109,10 +109,7 @@ belongs to the path."""
 
 
 def patience_seconds(fruitless: int, jitter: float) -> float:
-    """Return how long a kubelet may take to ask at a socket, and then to open its stream.
-
-    After `fruitless` sockets in a row without a stream it is longer: making them anew did not help.
-    """
+    """Return how long a kubelet may take to ask, or to open a stream, after `fruitless` sockets."""
     return jittered(backoff_seconds(fruitless + 1, STREAM_DEADLINE_SECONDS, LAST_PATIENCE_SECONDS), jitter)
 
 
@@ -122,8 +119,7 @@ def patience_seconds(fruitless: int, jitter: float) -> float:
 class WatcherRegistration(Struct, frozen=True):
     """The state of our socket and its stream; each method named after an event returns the next state.
 
-    Times are seconds on one monotonic clock, streams are numbered from 1 in the order in which they were
-    opened, and `jitter` is from 0 to 1.
+    Streams are numbered from 1 in the order of their opening; `jitter` is from 0 to 1.
     """
 
     state: WatcherState = WatcherState.UNMADE
