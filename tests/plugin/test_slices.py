@@ -19,7 +19,6 @@ from devplug.plugin.snapshot import (
     lines_of,
     next_snapshot,
     slices,
-    urgency_of,
     whole,
 )
 from devplug.wire.deviceplugin import DEVICE_LIST, list_pieces
@@ -51,8 +50,7 @@ LOOKS: dict[str, Callable[[list[Device], list[Device]], Generator[None, None, An
     "keeping what is held": lambda before, _: next_snapshot(
         snapshot(before), [], held={device.id for device in before}
     ),
-    "comparing": lambda before, after: difference(snapshot(before), snapshot(after), {}, 0.0),
-    "comparing what is told": lambda before, _: urgency_of(snapshot(before), snapshot([*before])),
+    "comparing": lambda before, after: difference(snapshot(before), snapshot(after)),
     "noting what left": told,
     "logging what came": lambda before, after: lines_of(snapshot(before), snapshot(after), is_first=False),
     "logging what left": lambda before, _: lines_of(snapshot(before), Snapshot(), is_first=False),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from devplug import Device, Health, PluginError
 from devplug.pace import Pace
 from devplug.plugin import snapshot as rules
-from devplug.plugin.snapshot import ListPace, Snapshot, Urgency, urgency_of, whole
+from devplug.plugin.snapshot import ListPace, Snapshot, Urgency, difference, whole
 from devplug.wire.values import LIST_LIMIT_BYTES, AdvertisedDevice, list_size_bytes
 
 GONE = Health.unhealthy("gone")
@@ -254,6 +254,6 @@ def test_news_is_bad_as_soon_as_one_device_has_left_or_become_unhealthy(
     )
     worse = [(old, new) for old, new in changes if old and (not new or (new is ILL and old is not ILL))]
     same = all(old is new for old, new in changes)
-    assert whole(urgency_of(before, after)) is (
+    assert whole(difference(before, after)).urgency is (
         Urgency.URGENT if worse else Urgency.NONE if same else Urgency.NORMAL
     )

@@ -128,7 +128,7 @@ class Inventory:
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self.resource_name = resource_name
-        self.since: Mapping[str, float] = {}
+        self.since: dict[str, float] = {}
         """Since when each device of the snapshot has its health, as a Unix time in seconds."""
         self.failure: str | None = None
         """Why `devices` fails at the moment; None if it does not."""
@@ -319,7 +319,7 @@ class Inventory:
         tries = 0
         while True:
             run = in_turns if tries < TRIES_IN_TURNS else _at_once
-            held, before = self.held_ids(), self.snapshot
+            held, before, now = self.held_ids(), self.snapshot, self._wall_clock()
             kept = held | self.leaving.keys()
             if succession is None:
                 listed, marked, failing = self._listed, dict(self._marked), self._failing
@@ -328,7 +328,7 @@ class Inventory:
                 kept |= succession.chosen(before)
             looking = next_snapshot(before, self._offered(listed), held=kept, marked=marked, failing=failing)
             fresh = await run(looking)
-            other = await run(difference(before, fresh, self.since, self._wall_clock()))
+            found = await run(difference(before, fresh))
             # What was asked for meanwhile must not leave.
             late = self.held_ids() - held
             if all(id_ in fresh.devices or id_ not in before.devices for id_ in late):
@@ -339,12 +339,15 @@ class Inventory:
             if self._take(succession.listed):
                 self._note_recovery()
             self.leaving = succession.leaving(self.leaving, before, fresh)
-        if not other.is_any and self.version:
+        if not found.is_any and self.version:
             return
-        self.snapshot, self.since = fresh, other.since
-        self.changes += other.is_visible
-        for state, count in other.transitions.items():
-            self._counters.health_transitions.add(state.value, times=count)
+        self.snapshot = fresh
+        self.changes += found.is_visible
+        self.since.update((one.id, now) for one in (*found.came, *found.better, *found.worse))
+        for id_ in found.left:
+            self.since.pop(id_, None)
+        for state, devices in (("healthy", found.better), ("unhealthy", found.worse)):
+            self._counters.health_transitions.add(state, times=len(devices))
         self.version += 1
         self._on_change()
         self.wake()

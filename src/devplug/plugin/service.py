@@ -33,7 +33,7 @@ from devplug.logs import AUDIT
 from devplug.plugin.callbacks import PluginCode, hanging_line
 from devplug.plugin.contract import offers
 from devplug.plugin.inventory import in_turns
-from devplug.plugin.snapshot import ListPace, Urgency, slices, urgency_of
+from devplug.plugin.snapshot import ListPace, Urgency, difference, slices
 from devplug.wire import deviceplugin
 from devplug.wire.codecs import Encoded
 from devplug.wire.deviceplugin import list_pieces
@@ -689,7 +689,9 @@ class ListStreams:
             while await self._goes_on(number, seen, wait_seconds):
                 seen, snapshot = self._inventory.version, self._inventory.snapshot
                 asked = self._inventory.repeats
-                urgency = Urgency.URGENT if sent is None else await in_turns(urgency_of(sent, snapshot))
+                urgency = Urgency.URGENT
+                if sent is not None:
+                    urgency = (await in_turns(difference(sent, snapshot))).urgency
                 if urgency is Urgency.NONE and asked != repeats:
                     urgency = Urgency.NORMAL
                 wait_seconds = None

@@ -62,7 +62,6 @@ def whole(looking: Slices[Result]) -> Result:
 GONE: Final = Health.unhealthy("gone")
 """The health of a device that has left the list, and that a pod may hold."""
 
-_WORSE: Final = (HealthState.HEALTHY, HealthState.UNHEALTHY)
 _NONE: Mapping[str, Device] = MappingProxyType({})
 
 
@@ -176,44 +175,6 @@ def _in_order(devices: Mapping[str, Device]) -> Slices[dict[str, Device]]:
     return ordered
 
 
-class Difference(Struct, frozen=True):
-    """The difference of a snapshot to the one before."""
-
-    is_any: bool
-    """Whether anything differs, even only the text of a reason."""
-    is_visible: bool
-    """Whether the kubelet sees a difference: a device came or left, or its advertised health changed."""
-    since: Mapping[str, float]
-    """Since when each device has its health."""
-    transitions: Mapping[HealthState, int]
-    """The number of devices, by new health, that were listed before with another health."""
-
-
-def difference(
-    before: Snapshot, after: Snapshot, since: Mapping[str, float], now: float
-) -> Slices[Difference]:
-    """Return how `after` differs; `since` maps each device ID of `before` to the time of its health."""
-    # Where none has come, fewer are others.
-    is_any = is_visible = len(after.devices) < len(before.devices)
-    times: dict[str, float] = {}
-    counts: Counter[HealthState] = Counter()
-    for is_later, part in slices(after.devices.items()):
-        if is_later:
-            yield
-        for id_, device in part:
-            old = before.devices.get(id_)
-            if old is None or old.health.state is not device.health.state:
-                times[id_] = now
-                is_any = is_visible = True
-                if old is not None:
-                    counts[device.health.state] += 1
-                continue
-            if id_ in since:
-                times[id_] = since[id_]
-            is_any = is_any or (old is not device and old != device)
-    return Difference(is_any, is_visible, times, counts)
-
-
 class Urgency(enum.Enum):
     """How soon the kubelet needs a list, by how it differs from the one that the kubelet has."""
 
@@ -225,20 +186,57 @@ class Urgency(enum.Enum):
     """A device has left or become unhealthy: pods that get it now will fail."""
 
 
-def urgency_of(before: Snapshot, after: Snapshot) -> Slices[Urgency]:
-    """Return how soon a kubelet that has `before` needs `after`."""
-    is_same = len(before.devices) == len(after.devices)
-    for is_later, part in slices(before.devices.items()):
+class Difference(Struct):
+    """The devices of a snapshot that differ from an earlier one."""
+
+    came: list[Device] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+    worse: list[Device] = field(default_factory=list)
+    """The devices that were healthy."""
+    better: list[Device] = field(default_factory=list)
+    moved: list[Device] = field(default_factory=list)
+    """The devices with other NUMA nodes."""
+    is_any: bool = False
+    """Whether anything differs, even only the text of a reason."""
+
+    @property
+    def is_visible(self) -> bool:
+        """Whether a device came or left, or its advertised health changed."""
+        return bool(self.came or self.left or self.worse or self.better)
+
+    @property
+    def urgency(self) -> Urgency:
+        """How soon a kubelet that has the earlier snapshot needs the later one."""
+        if self.left or self.worse:
+            return Urgency.URGENT
+        return Urgency.NORMAL if self.is_visible or self.moved else Urgency.NONE
+
+
+def difference(before: Snapshot, after: Snapshot) -> Slices[Difference]:
+    """Return how `after` differs from `before`."""
+    found = Difference()
+    for is_later, part in slices(after.devices.items()):
         if is_later:
             yield
-        for id_, old in part:
-            new = after.devices.get(id_)
-            if new is old:
+        for id_, device in part:
+            old = before.devices.get(id_)
+            if old is device:
                 continue
-            if new is None or (old.health.state, new.health.state) == _WORSE:
-                return Urgency.URGENT
-            is_same &= old.health.state is new.health.state and old.numa_nodes == new.numa_nodes
-    return Urgency.NONE if is_same else Urgency.NORMAL
+            if old is None:
+                found.came.append(device)
+                continue
+            if old.health.state is not device.health.state:
+                is_healthy = device.health.state is HealthState.HEALTHY
+                (found.better if is_healthy else found.worse).append(device)
+            if old.numa_nodes != device.numa_nodes:
+                found.moved.append(device)
+            found.is_any = found.is_any or old != device
+    for is_later, ids in slices(before.devices):
+        if is_later:
+            yield
+        found.left += [id_ for id_ in ids if id_ not in after.devices]
+    found.is_any = found.is_any or found.is_visible
+    return found
 
 
 class ListPace(Struct):
@@ -284,27 +282,11 @@ def lines_of(before: Snapshot, after: Snapshot, *, is_first: bool) -> Slices[tup
 
     A first list has lines only for unhealthy devices. A new reason alone has none: it may contain a reading.
     """
-    worse: list[Device] = []
-    better: list[Device] = []
-    came: list[Device] = []
-    moved: list[Device] = []
-    for is_later, part in slices(after.devices.items()):
-        if is_later:
-            yield
-        for id_, device in part:
-            old = before.devices.get(id_)
-            if old is device:
-                continue
-            is_healthy = device.health.state is HealthState.HEALTHY
-            if old is None and not is_first:
-                came.append(device)
-            if not is_healthy and (old is None or old.health.state is HealthState.HEALTHY):
-                worse.append(device)
-            elif old is not None and is_healthy and old.health.state is not HealthState.HEALTHY:
-                better.append(device)
-            if old is not None and old.numa_nodes != device.numa_nodes:
-                moved.append(device)
-    left = yield from _left(before, after)
+    found = yield from difference(before, after)
+    came, left, better, moved = found.came, found.left, found.better, found.moved
+    worse = [*(one for one in came if one.health.state is not HealthState.HEALTHY), *found.worse]
+    if is_first:
+        came = []
     if len(worse) + len(better) + len(came) + len(moved) + len(left) > LINES_LIMIT:
         counts = {
             "unhealthy": len(worse),
@@ -332,15 +314,6 @@ def lines_of(before: Snapshot, after: Snapshot, *, is_first: bool) -> Slices[tup
         ),
         *(Line("a device left the list", {"device_id": id_}) for id_ in left),
     )
-
-
-def _left(before: Snapshot, after: Snapshot) -> Slices[list[str]]:
-    left: list[str] = []
-    for is_later, ids in slices(before.devices):
-        if is_later:
-            yield
-        left += [id_ for id_ in ids if id_ not in after.devices]
-    return left
 
 
 def _summary(after: Snapshot, counts: Mapping[str, int], worse: list[Device]) -> Slices[Line]:
