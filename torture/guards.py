@@ -333,7 +333,7 @@ GUARDS: Final = (
     Guard("earlier-answers-count", "I1", "a new process asks for the holder before it gives a held device",
           "tests/ownership/test_kubelet.py::test_new_daemon_asks_for_the_holder_before_it_gives_its_device",
           swap("Holders.release_or_refuse",
-               "any(self._ledger.last_holders(resource_name, one)[0] for one in held)", "False")),
+               "any(self.ledger.last_holders(resource_name, one)[0] for one in held)", "False")),
     Guard("former-replicas-are-one-device", "I1", "a device is not cleaned while a container has a former replica",
           "tests/ownership/test_replicas.py::test_shared_stick_is_cleaned_after_its_last_use_under_other_replicas",
           returns("HeldDevices.name_of", "device_id")),

@@ -43,9 +43,11 @@ async def test_each_of_several_devices_that_come_free_at_once_gets_its_line(
             for _ in range(2):
                 await kubelet.admit(pod("u", 3))
                 holders.note_allocated(RESOURCE, "abc")
-                await holders.wait(lambda: len(holders.pods) == 1 and holders.holders_of(RESOURCE, "c"))
+                await holders.wait(
+                    lambda: len(holders.pods) == 1 and holders.ledger.holders_of(RESOURCE, "c")
+                )
                 kubelet.end_pod("u")
-                await holders.wait(lambda: not holders.held_ids(RESOURCE))
+                await holders.wait(lambda: not holders.ledger.held_ids(RESOURCE))
                 await turns()
                 told = lines(caplog)
                 assert {one for one in told if one[0] == "device released"} == {
@@ -71,11 +73,11 @@ async def test_the_kubelet_is_asked_while_something_is_held_and_no_longer(short_
         assert questions(kubelet) == 0
         await kubelet.admit(pod("u"))
         holders.note_allocated(RESOURCE, "a")
-        await holders.wait(lambda: holders.holders_of(RESOURCE, "a"))
+        await holders.wait(lambda: holders.ledger.holders_of(RESOURCE, "a"))
         asked = questions(kubelet)
         await holders.wait(lambda: questions(kubelet) > asked)
         kubelet.end_pod("u")
-        await holders.wait(lambda: not holders.held_ids(RESOURCE))
+        await holders.wait(lambda: not holders.ledger.held_ids(RESOURCE))
         await turns()
         asked = questions(kubelet)
         with pytest.raises(TimeoutError):

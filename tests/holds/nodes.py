@@ -65,11 +65,11 @@ def questions(kubelet: Kubelet) -> int:
 
 
 async def first_answer(holders: Holders) -> None:
-    await holders.wait(lambda: holders.is_known)
+    await holders.wait(lambda: holders.ledger.is_known)
 
 
 async def held_by(holders: Holders, pod_name: str) -> None:
-    await holders.wait(lambda: holders.holders_of(RESOURCE, "a") == (holder(pod_name),))
+    await holders.wait(lambda: holders.ledger.holders_of(RESOURCE, "a") == (holder(pod_name),))
 
 
 async def turns(count: int = 50) -> None:
@@ -89,4 +89,4 @@ def listing(*pods: PodResources) -> Callable[[], Awaitable[Sequence[PodResources
 
 async def released(holders: Holders) -> list[Released]:
     """The next releases of `RESOURCE`, by ID."""
-    return await holders.wait(lambda: holders.pending(RESOURCE))
+    return await holders.wait(lambda: holders.ledger.pending_releases(RESOURCE))

@@ -48,7 +48,7 @@ async def test_nobody_is_asked_before_somebody_needs_to_know(short_dir: Path) ->
     async with monitored(short_dir) as kubelet, asking(holders):
         await turns()
         assert questions(kubelet) == 0
-        assert (holders.is_known, holders.age_seconds) == (False, None)
+        assert (holders.ledger.is_known, holders.age_seconds) == (False, None)
         with holders.needed():
             await first_answer(holders)
         assert questions(kubelet) >= 1
@@ -81,7 +81,7 @@ async def test_what_we_give_out_is_looked_for_soon(short_dir: Path) -> None:
             await first_answer(holders)
             await kubelet.admit(new_pod("u"))
             holders.note_allocated(RESOURCE, ["a"])
-            assert holders.held_ids(RESOURCE) == {"a"}
+            assert holders.ledger.held_ids(RESOURCE) == {"a"}
             await held_by(holders, "u")
             await turns()
         assert questions(kubelet) == 2
@@ -110,7 +110,7 @@ async def test_a_restarted_kubelet_is_asked_at_once_and_what_was_held_stays_in_u
             await first_answer(holders)
             await kubelet.restart()
             await holders.wait(lambda: questions(kubelet) == 1)
-        assert holders.held_ids(RESOURCE) == {"a"}
+        assert holders.ledger.held_ids(RESOURCE) == {"a"}
 
 
 async def test_a_dead_kubelet_leaves_what_it_said_last(short_dir: Path) -> None:
@@ -121,9 +121,9 @@ async def test_a_dead_kubelet_leaves_what_it_said_last(short_dir: Path) -> None:
                 await kubelet.admit(new_pod("u"))
                 await held_by(holders, "u")
             await holders.wait(lambda: holders.trouble is Trouble.UNREACHABLE)
-        assert holders.holders_of(RESOURCE, "a") == (holder("u"),)
+        assert holders.ledger.holders_of(RESOURCE, "a") == (holder("u"),)
         assert [one.name for one in holders.pods] == ["u"]
-        assert not holders.may_be_held(RESOURCE, "b")
+        assert not holders.ledger.may_be_held(RESOURCE, "b")
 
 
 async def test_a_refusal_by_the_rate_limit_is_waited_out(short_dir: Path) -> None:
@@ -166,7 +166,7 @@ async def test_an_old_kubelet_tells_as_well(short_dir: Path) -> None:
     async with answering(socket_below(short_dir), listing(pod("p", "a")), versions=OLD), asking(holders):
         with holders.needed():
             await first_answer(holders)
-    assert holders.holders_of(RESOURCE, "a") == (holder("p"),)
+    assert holders.ledger.holders_of(RESOURCE, "a") == (holder("p"),)
     assert holders.errors == {}
 
 
@@ -197,7 +197,7 @@ async def test_whoever_shows_what_is_held_is_woken_when_it_is_let_go(short_dir: 
     holders = Holders(socket_below(short_dir), rules=QUICK, clock=now, on_change=changed.notify)
 
     async def shown(ids: set[str]) -> None:
-        while holders.held_ids(RESOURCE) != ids:
+        while holders.ledger.held_ids(RESOURCE) != ids:
             await changed.next.wait()
 
     async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a")), asking(holders):
@@ -271,7 +271,7 @@ async def test_held_ids_that_are_not_kept_are_refused_by_the_kubelets_word(short
     async with answering(socket_below(short_dir), serve), asking(holders):
         with holders.needed():
             await first_answer(holders)
-            assert "z" not in holders.held_ids(RESOURCE)
+            assert "z" not in holders.ledger.held_ids(RESOURCE)
             with pytest.raises(AllocationError, match='"z" is held by default/p'):
                 await holders.release_or_refuse(RESOURCE, ["z"])
             await holders.release_or_refuse(RESOURCE, ["free"])

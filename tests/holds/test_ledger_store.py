@@ -74,18 +74,18 @@ async def test_a_release_while_we_were_down_is_told_once(short_dir: Path) -> Non
         assert (short_dir / "state" / FILE).stat().st_mode & 0o777 == 0o600
         kubelet.end_pod("u")
         holders = owning(short_dir)
-        assert holders.held_ids(RESOURCE) == {"a"}
+        assert holders.ledger.held_ids(RESOURCE) == {"a"}
         async with asking(holders):
             with holders.releases(RESOURCE):
                 told = await released(holders)
                 assert told == [Released(RESOURCE, "a", holder("u"))]
-                assert holders.held_ids(RESOURCE) == {"a"}
+                assert holders.ledger.held_ids(RESOURCE) == {"a"}
                 holders.take(told)
-                assert holders.held_ids(RESOURCE) == set()
+                assert holders.ledger.held_ids(RESOURCE) == set()
                 with pytest.raises(TimeoutError):
                     async with asyncio.timeout(0.1):
                         await released(holders)
-        assert owning(short_dir).held_ids(RESOURCE) == set()
+        assert owning(short_dir).ledger.held_ids(RESOURCE) == set()
         assert list((short_dir / "state").iterdir()) == []
 
 
@@ -114,8 +114,8 @@ async def test_two_programs_of_one_folder_remember_each_its_own_resources(short_
             await first_answer(other)
     assert (held_in(short_dir), held_in(short_dir, OTHER)) == ({"a"}, {"b"})
     later = owning(short_dir, OTHER)
-    assert later.held_ids(OTHER) == {"b"}
-    assert later.held_ids(RESOURCE) == set()
+    assert later.ledger.held_ids(OTHER) == {"b"}
+    assert later.ledger.held_ids(RESOURCE) == set()
 
 
 # ── own and disown ────────────────────────────────────────────────────────────────────────────────
@@ -130,8 +130,8 @@ async def test_what_we_do_not_own_is_known_and_not_remembered(short_dir: Path) -
         with holders.needed():
             holders.note_allocated(OTHER, ["c"])
             await first_answer(holders)
-        assert holders.held_ids(OTHER) == {"b", "c"}
-        assert holders.holders_of(OTHER, "b") == (holder("q"),)
+        assert holders.ledger.held_ids(OTHER) == {"b", "c"}
+        assert holders.ledger.holders_of(OTHER, "b") == (holder("q"),)
     assert (held_in(short_dir), held_in(short_dir, OTHER)) == ({"a"}, set())
 
 
@@ -156,10 +156,10 @@ async def test_a_resource_that_is_owned_later_is_taken_over_as_its_last_owner_le
             await first_answer(second)
             first.note_allocated(RESOURCE, ["a"])
             first.disown(RESOURCE)
-            assert second.held_ids(RESOURCE) == set()
+            assert second.ledger.held_ids(RESOURCE) == set()
             second.own(RESOURCE)
-            assert second.held_ids(RESOURCE) == {"a"}
-            assert second.may_be_held(RESOURCE, "a")
+            assert second.ledger.held_ids(RESOURCE) == {"a"}
+            assert second.ledger.may_be_held(RESOURCE, "a")
         with second.releases(RESOURCE):
             assert await released(second) == [Released(RESOURCE, "a", None)]
 
@@ -173,7 +173,7 @@ async def test_a_resource_that_is_given_up_leaves_its_file_and_nothing_of_it_is_
         holders.disown(RESOURCE)
         assert held_in(short_dir) == {"a"}
         holders.note_allocated(RESOURCE, ["b"])
-        assert holders.held_ids(RESOURCE) == {"a", "b"}
+        assert holders.ledger.held_ids(RESOURCE) == {"a", "b"}
     assert held_in(short_dir) == {"a"}
     holders.disown(RESOURCE)
 
@@ -197,7 +197,7 @@ async def test_without_a_folder_nothing_is_remembered(short_dir: Path) -> None:
         holders.note_allocated(RESOURCE, ["a"])
         await turns()
     holders.disown(RESOURCE)
-    assert holders.held_ids(RESOURCE) == {"a"}
+    assert holders.ledger.held_ids(RESOURCE) == {"a"}
     assert list(short_dir.iterdir()) == []
 
 
@@ -284,7 +284,7 @@ def test_a_damaged_file_is_as_good_as_none(short_dir: Path, caplog: pytest.LogCa
     (short_dir / "state").mkdir()
     (short_dir / "state" / FILE).write_bytes(b"\xff{")
     holders = owning(short_dir)
-    assert holders.held_ids(RESOURCE) == set()
+    assert holders.ledger.held_ids(RESOURCE) == set()
     (record,) = caplog.records
     assert (
         record.message
@@ -292,7 +292,7 @@ def test_a_damaged_file_is_as_good_as_none(short_dir: Path, caplog: pytest.LogCa
     )
     holders.note_allocated(RESOURCE, ["a"])
     holders.disown(RESOURCE)
-    assert owning(short_dir).held_ids(RESOURCE) == {"a"}
+    assert owning(short_dir).ledger.held_ids(RESOURCE) == {"a"}
 
 
 def test_the_file_of_another_resource_is_not_believed(
@@ -303,7 +303,7 @@ def test_the_file_of_another_resource_is_not_believed(
     holders.disown(OTHER)
     (path,) = (short_dir / "state").iterdir()
     path.rename(path.with_name(FILE))
-    assert owning(short_dir).held_ids(RESOURCE) == set()
+    assert owning(short_dir).ledger.held_ids(RESOURCE) == set()
     (record,) = caplog.records
     assert vars(record)["reason"] == f"it is of the resource {OTHER!r}, not of {RESOURCE}"
 
@@ -317,7 +317,7 @@ async def test_a_file_that_cannot_be_written_is_told_once_and_ends_nothing(
         with holders.needed():
             holders.note_allocated(RESOURCE, ["a"])
             await holders.wait(lambda: questions(kubelet) >= 3)
-        assert holders.held_ids(RESOURCE) == {"a"}
+        assert holders.ledger.held_ids(RESOURCE) == {"a"}
     written = [record.message for record in caplog.records if record.name.endswith("ledger_store")]
     assert written[-1:] == [
         "cannot write the file of held devices; a release while devplug is down will not be noticed"
@@ -346,7 +346,7 @@ async def test_what_is_remembered_of_a_resource_that_is_owned_later_wakes_who_wa
         await until(lambda: held_in(short_dir) == {"a"})
     later = Holders(socket_below(short_dir), short_dir / "state", rules=QUICK)
     async with asking(later), asyncio.TaskGroup() as group:
-        waiting = group.create_task(later.wait(lambda: later.held_ids(RESOURCE)))
+        waiting = group.create_task(later.wait(lambda: later.ledger.held_ids(RESOURCE)))
         await turns()
         later.own(RESOURCE)
         assert await waiting == {"a"}

@@ -14,7 +14,7 @@ from devplug import ContainerResponse, Device, DevicePlugin, PluginError, Servin
 from devplug.kubelet.changes import ChangeKind
 from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import PodPhase
-from devplug.plugin.lifecycle import LEAVING_SECONDS
+from devplug.plugin.service import LEAVING_SECONDS
 from devplug.plugin.serving import FIRST_LIST_SECONDS
 from devplug.wire import deviceplugin
 from devplug.wire.sockets import connected

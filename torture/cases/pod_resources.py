@@ -182,7 +182,7 @@ class Client:
         self._story = kind = turn.random.choices(list(ANSWERS), WEIGHTS)[0]
         failures = 1 if kind == "replaced" else turn.random.randint(1, 2 if kind in SLOW else 8)
         said = self._lines.counts.copy()
-        known, held = self._holders.pods, self._holders.held_ids(RESOURCE)
+        known, held = self._holders.pods, self._holders.ledger.held_ids(RESOURCE)
         self._check(held, "I12: nothing is held", turn)
         before = self._holders.errors.total()
         self._lister.fail(kind)
@@ -194,7 +194,7 @@ class Client:
             self._check(self._holders.pods is known, "I8: the last good answer is gone", turn)
             age = self._holders.age_seconds or 0
             self._check(age >= PERIOD_SECONDS, f"I8: an answer of {age:g} s ago", turn)
-            lost = held - self._holders.held_ids(RESOURCE)
+            lost = held - self._holders.ledger.held_ids(RESOURCE)
             self._check(not lost, f"I12: {sorted(lost)} are not held any more", turn)
             wait = min(2.0 ** (number - 1), SLOWEST_SECONDS)
             if kind != "replaced":

@@ -339,7 +339,7 @@ class Daemon:
         """Ask once who holds what; then remove the CDI files that earlier daemons left behind."""
         await until_present(socket)
         with holders.needed():
-            await holders.wait(lambda: holders.is_known)
+            await holders.wait(lambda: holders.ledger.is_known)
         for plugin in self._plugins.values():
             plugin.held.changed.set()
         if (cdi := self._context.cdi) is None:
@@ -454,7 +454,7 @@ class Daemon:
         holders = self._context.holders
         if holders is None:
             return []
-        found = {one for device_id in held for one in holders.holders_of(name, device_id)}
+        found = {one for device_id in held for one in holders.ledger.holders_of(name, device_id)}
         return sorted({f"{one.namespace}/{one.pod}" for one in found})
 
 

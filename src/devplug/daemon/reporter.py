@@ -96,7 +96,7 @@ class Reporter:
             resource,
             plugin.listing.known,
             {
-                device_id: tuple(holders.holders_of(resource.name, device_id)) if holders else ()
+                device_id: tuple(holders.ledger.holders_of(resource.name, device_id)) if holders else ()
                 for device_id in plugin.held.held_ids()
             },
             time.time() - plugin.context.clock(),

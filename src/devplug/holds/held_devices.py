@@ -200,18 +200,22 @@ class HeldDevices(Generic[AnyFound]):
             return self._claims.held_ids() | self._given.keys()
         if self._holders is None:
             return frozenset(self._given)
-        held = self._holders.held_ids(self._care.resource_name)
+        held = self._holders.ledger.held_ids(self._care.resource_name)
         return held - self._away if self._away else held
 
     def is_any_pending(self) -> bool:
         """Whether a released device still has to be cleaned, here or by another resource."""
         if self._claims is not None:
             return bool(self._claims.to_clean())
-        return self._holders is not None and bool(self._holders.pending(self._care.resource_name))
+        return self._holders is not None and bool(
+            self._holders.ledger.pending_releases(self._care.resource_name)
+        )
 
     def _note_away(self) -> None:
         """Note which released devices are cleaned when they are plugged in again: lists may drop them."""
-        pending = () if self._holders is None else self._holders.pending(self._care.resource_name)
+        pending = (
+            () if self._holders is None else self._holders.ledger.pending_releases(self._care.resource_name)
+        )
         away = frozenset(one.device_id for one in pending if self._is_absent(self.name_of(one.device_id)))
         if away != self._away:
             self._away = away
@@ -219,12 +223,12 @@ class HeldDevices(Generic[AnyFound]):
 
     def certainly_held_names(self) -> frozenset[str] | None:
         """Return `held_names` if it is known who holds what; else None."""
-        is_known = self._claims is not None or (self._holders is not None and self._holders.is_known)
+        is_known = self._claims is not None or (self._holders is not None and self._holders.ledger.is_known)
         return self.held_names() if is_known else None
 
     def _may_be_held(self, device_id: str) -> bool:
         """Whether a container may hold this ID, which is among those that are held."""
-        return self._holders is None or self._holders.may_be_held(self._care.resource_name, device_id)
+        return self._holders is None or self._holders.ledger.may_be_held(self._care.resource_name, device_id)
 
     def held_names(self) -> frozenset[str]:
         """Return the names of the found devices behind `held_ids`; the replicas of a device have its name."""
@@ -239,7 +243,7 @@ class HeldDevices(Generic[AnyFound]):
         if not name or device_id in self._found:
             return self._care.name_of(device_id)
         if self._holders is not None:
-            use = self._holders.use_of(self._care.resource_name, device_id)
+            use = self._holders.ledger.use_of(self._care.resource_name, device_id)
         else:
             use = self._given.get(device_id) or self._claimed_use(device_id)
         if use is not None:
@@ -438,7 +442,7 @@ class HeldDevices(Generic[AnyFound]):
         await self._is_needed.wait()
         name = self._care.resource_name
         with holders.releases(name):
-            await holders.wait(lambda: holders.is_known)
+            await holders.wait(lambda: holders.ledger.is_known)
             # What was released before is not listed as a release.
             await self._clean_all(self._dirty - self.held_names())
             self.changed.set()
@@ -447,28 +451,29 @@ class HeldDevices(Generic[AnyFound]):
                 # Another resource may find at any time what this one does not find any more.
                 await holders.wait(
                     lambda tried=tried, at=answered_at: (  # type: ignore[misc]
-                        not tried.issuperset(map(id, holders.pending(name))) or holders.answered_at != at
+                        not tried.issuperset(map(id, holders.ledger.pending_releases(name)))
+                        or holders.answered_at != at
                     )
                 )
-                answered_at, pending = holders.answered_at, holders.pending(name)
+                answered_at, pending = holders.answered_at, holders.ledger.pending_releases(name)
                 if released := [one for one in pending if id(one) not in tried]:
                     await self._clean_released(holders, [one.device_id for one in released])
                 elif pending:
                     await self._clean_all(self._dirty - self._faults.keys())
                 self._take_cleaned(holders)
                 self._note_away()
-                tried = frozenset(map(id, holders.pending(name)))
+                tried = frozenset(map(id, holders.ledger.pending_releases(name)))
                 if released or len(tried) < len(pending):
                     self.changed.set()
 
     def _take_cleaned(self, holders: Holders) -> None:
         """End the holds of released devices that need no clean-up any more."""
-        pending = holders.pending(self._care.resource_name)
+        pending = holders.ledger.pending_releases(self._care.resource_name)
         if cleaned := [one for one in pending if not self._is_to_clean(holders, one.device_id)]:
             holders.take(cleaned)
 
     def _is_to_clean(self, holders: Holders, device_id: str) -> bool:
-        use = holders.use_of(self._care.resource_name, device_id)
+        use = holders.ledger.use_of(self._care.resource_name, device_id)
         is_wanted = self._care.clean is not None or (use is not None and use.is_dirty)
         return is_wanted and self.name_of(device_id) in self._dirty
 
@@ -585,8 +590,12 @@ class HeldDevices(Generic[AnyFound]):
         if (holders := self._holders) is None:
             found = (self._claimed_use(one) for one in self._releasing if self.name_of(one) == name)
             return next(found, None)
-        pending = (one.device_id for one in holders.pending(self._care.resource_name))
-        uses = (holders.use_of(self._care.resource_name, one) for one in pending if self.name_of(one) == name)
+        pending = (one.device_id for one in holders.ledger.pending_releases(self._care.resource_name))
+        uses = (
+            holders.ledger.use_of(self._care.resource_name, one)
+            for one in pending
+            if self.name_of(one) == name
+        )
         return next(uses, None)
 
     def _is_absent(self, name: str) -> bool:
@@ -619,7 +628,7 @@ async def clean_left(holders: Holders, clean_elsewhere: Callable[[Use, bool], Aw
         answered_at, left = holders.answered_at, holders.pending_left()
         for released in left:
             key = released.resource_name, released.device_id
-            use = holders.use_of(*key)
+            use = holders.ledger.use_of(*key)
             if use is None or clock() < not_before.get(key, 0):
                 continue
             fault = await clean_elsewhere(use, False)  # noqa: FBT003 -- a callback

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from devplug.holds.hardware import Use
     from devplug.holds.held_device import Difference, Released
     from devplug.holds.ledger_store import OtherFiles
-    from devplug.status import Holder
     from devplug.wire.values import AllocatableResources, PodResources, SocketIdentity
 
 
@@ -127,8 +126,8 @@ class Holders:
         self._with_allocatable = with_allocatable
         self._timeout_seconds = timeout_seconds
         self._clock = clock
-        self._ledger = Ledger(self._rules)
-        self._folder = LedgerFolder(ledger_folder, self._ledger, self._note_faults, owner)
+        self.ledger = Ledger(self._rules)
+        self._folder = LedgerFolder(ledger_folder, self.ledger, self._note_faults, owner)
         self._on_change = on_change
         self._wake = asyncio.Event()
         self._has_moved = False
@@ -166,11 +165,6 @@ class Holders:
     # ── what is known ──
 
     @property
-    def is_known(self) -> bool:
-        """Whether there was an answer since the start; before, any ID may be held."""
-        return self._ledger.is_known
-
-    @property
     def age_seconds(self) -> float | None:
         """How old the last good answer is; None if there was none."""
         return None if self._answered_at is None else self._clock() - self._answered_at
@@ -190,23 +184,11 @@ class Holders:
         """Why the last question had no answer; None after a good one."""
         return self._trouble
 
-    def held_ids(self, resource_name: str) -> frozenset[str]:
-        """Return the IDs that are held, or whose release was not taken; before `is_known` maybe more."""
-        return self._ledger.held_ids(resource_name)
-
-    def may_be_held(self, resource_name: str, device_id: str) -> bool:
-        """Whether a container may hold this ID; true for any ID before `is_known`."""
-        return self._ledger.may_be_held(resource_name, device_id)
-
-    def holders_of(self, resource_name: str, device_id: str) -> tuple[Holder, ...]:
-        """Return who holds an ID, sorted; empty where that is not known, though it may be held."""
-        return self._ledger.holders_of(resource_name, device_id)
-
     def held(self) -> Iterator[tuple[str, str, Remembered, bool]]:
         """Yield resource name, ID and hold of each held ID, and whether it is only to be cleaned."""
         others = {one.resource_name: one.memory for one in self._folder.others.contents.values()}
         served = others.keys() - self.left
-        for one in self._ledger.held():
+        for one in self.ledger.held():
             if one[0] not in served:
                 yield one
         for name in served:
@@ -216,7 +198,7 @@ class Holders:
     @property
     def revision(self) -> object:
         """A value that changes whenever `held` does."""
-        return self._ledger.revisions, self._folder.others.revision, self.left
+        return self.ledger.revisions, self._folder.others.revision, self.left
 
     # ── other processes ──
 
@@ -254,10 +236,10 @@ class Holders:
         left = frozenset(one.resource_name for one in others if not self._is_served(one.resource_name))
         for one in others:
             if one.resource_name in left - self.left:
-                self._ledger.judge_left(one.resource_name, one.memory, self._clock())
+                self.ledger.judge_left(one.resource_name, one.memory, self._clock())
         for resource_name in self.left - left:
             if not self._folder.is_owned(resource_name):
-                self._ledger.leave(resource_name)
+                self.ledger.leave(resource_name)
         if is_changed or left != self.left:
             self.left = left
             self._looked.notify()
@@ -280,7 +262,7 @@ class Holders:
 
     def complete(self, resource_name: str, device_id: str, use: Use) -> None:
         """Record what a container has of a device, where an older version has recorded the ID alone."""
-        self._ledger.complete(resource_name, device_id, use)
+        self.ledger.complete(resource_name, device_id, use)
         self._folder.note_changed()
 
     async def checkpoint(self) -> tuple[PodResources, ...] | None:
@@ -328,7 +310,7 @@ class Holders:
     ) -> None:
         """Record that these IDs are allocated, before the kubelet has the answer."""
         before, self._allocated_at = self._allocated_at, self._clock()
-        is_other = self._ledger.allocated(resource_name, ids, self._allocated_at, uses)
+        is_other = self.ledger.allocated(resource_name, ids, self._allocated_at, uses)
         self._folder.note_changed()
         # Further ones only put the next question off, which is seen when that is due.
         if before is None or self._asked_at is None or before <= self._asked_at:
@@ -357,11 +339,11 @@ class Holders:
         The kubelet may allocate a device that another pod has, and its bookkeeping is no evidence of that. So
         it is asked about the last holders. Raises `AllocationError` if it names one.
         """
-        is_over = self._ledger.is_over  # then the kubelet alone knows all that is held
-        held = [one for one in sorted(device_ids) if is_over or self._ledger.is_held(resource_name, one)]
+        is_over = self.ledger.is_over  # then the kubelet alone knows all that is held
+        held = [one for one in sorted(device_ids) if is_over or self.ledger.is_held(resource_name, one)]
         pods: Sequence[PodResources] = ()
         # A named holder shows that the kubelet answered an earlier process.
-        if self.is_known or any(self._ledger.last_holders(resource_name, one)[0] for one in held):
+        if self.ledger.is_known or any(self.ledger.last_holders(resource_name, one)[0] for one in held):
             pods = await self._answered(resource_name, held)
         elif held:
             # Of a kubelet that never answered, the Allocate is the only evidence there is.
@@ -390,7 +372,7 @@ class Holders:
         """Return what the kubelet says now of the last holders of these IDs, or of all pods."""
         names: set[PodName] = set()
         for device_id in device_ids:
-            holders, is_listed = self._ledger.last_holders(resource_name, device_id)
+            holders, is_listed = self.ledger.last_holders(resource_name, device_id)
             names.update(PodName(holder.pod, holder.namespace) for holder in holders)
             if not holders or not is_listed or not self._serves_get:
                 answer = await self._ask(self._timeout_seconds)
@@ -407,7 +389,7 @@ class Holders:
         Others are about to be released: their pods have ended. The answer of the kubelet may be a second old,
         and without one none is doubtful: Allocate asks again.
         """
-        if not self.is_known:
+        if not self.ledger.is_known:
             return frozenset()
         if self._doubts is None or self._clock() - self._doubts[0] >= QUICK_PERIOD_SECONDS:
             # The kubelet answers 100 questions a second, and each Allocate needs one, too.
@@ -424,7 +406,7 @@ class Holders:
 
     def _has_lost_books(self, resource_name: str, device_id: str, pods: Sequence[PodResources]) -> bool:
         """Whether the kubelet lists the last holders of an ID without it, and never had it in its books."""
-        holders, is_booked = self._ledger.last_holders(resource_name, device_id)
+        holders, is_booked = self.ledger.last_holders(resource_name, device_id)
         return (
             not is_booked
             and are_listed_without(holders, resource_name, pods)
@@ -442,7 +424,7 @@ class Holders:
                 )
         doubt = resource_name, device_id, socket_identity(self._socket)
         if doubt not in self._refused and self._has_lost_books(resource_name, device_id, pods):
-            holders, _ = self._ledger.last_holders(resource_name, device_id)
+            holders, _ = self.ledger.last_holders(resource_name, device_id)
             self._refused.add(doubt)
             raise AllocationError(
                 f"device {quoted(device_id)} was held by {holders[0].namespace}/{holders[0].pod}, which the "
@@ -452,7 +434,7 @@ class Holders:
     def _release(self, resource_name: str, device_ids: Iterable[str]) -> None:
         """Record that these IDs are free."""
         for device_id in device_ids:
-            self._log(self._ledger.released(resource_name, device_id))
+            self._log(self.ledger.released(resource_name, device_id))
 
     # ── what has to be cleaned ──
 
@@ -480,9 +462,9 @@ class Holders:
 
     def assume_held(self, resource_name: str, ids: Iterable[str]) -> None:
         """Count IDs of which records were lost as held, until the kubelet shows that they are not."""
-        held = self._ledger.held_ids(resource_name)
+        held = self.ledger.held_ids(resource_name)
         lost = {device_id: Remembered() for device_id in ids if device_id not in held}
-        self._ledger.recall(resource_name, lost, self._clock())
+        self.ledger.recall(resource_name, lost, self._clock())
         self._folder.note_changed()
         self._wake.set()
 
@@ -494,7 +476,7 @@ class Holders:
         """Write the holds of a resource at once; take these IDs back if that fails, and return why."""
         fault = self._folder.write_now(resource_name)
         if fault:
-            self._ledger.forget(resource_name, ids)
+            self.ledger.forget(resource_name, ids)
             self._note_faults()
         return fault
 
@@ -526,34 +508,26 @@ class Holders:
 
     @contextmanager
     def releases(self, resource_name: str) -> Iterator[None]:
-        """Keep the releases of a resource in `pending` until they are taken, while the block lasts.
+        """Keep the releases of a resource in the ledger until they are taken, while the block lasts.
 
         `take` each once it was acted upon: until then its device counts as held, also for the next owner if
         there is a ledger folder. A device that is allocated again meanwhile is pending no more, so look at
         `may_be_held` before a slow step of yours.
         """
-        self._ledger.keep_releases(resource_name)
+        self.ledger.keep_releases(resource_name)
         try:
             with self.needed():
                 yield
         finally:
-            self._ledger.stop_keeping(resource_name)
-
-    def pending(self, resource_name: str) -> list[Released]:
-        """Return the releases of a resource that are kept, by ID, without taking them."""
-        return self._ledger.pending_releases(resource_name)
+            self.ledger.stop_keeping(resource_name)
 
     def pending_left(self) -> list[Released]:
         """Return the releases of what processes that have ended had to clean."""
-        return [one for name in sorted(self.left) for one in self.pending(name)]
-
-    def use_of(self, resource_name: str, device_id: str) -> Use | None:
-        """Return what a container has, or had until its release that is not taken, of a device."""
-        return self._ledger.use_of(resource_name, device_id)
+        return [one for name in sorted(self.left) for one in self.ledger.pending_releases(name)]
 
     def take(self, released: Iterable[Released]) -> None:
         """Record that these releases were acted upon: nobody holds those devices any more."""
-        self._ledger.take(released)
+        self.ledger.take(released)
         self._folder.note_changed()
         self._looked.notify()
         self._on_change()
@@ -597,7 +571,7 @@ class Holders:
             self._failures = 0
             return self._clock()
         due = self._asked_at + self._wait_seconds
-        if self._trouble is None and self._ledger.is_any_missing:
+        if self._trouble is None and self.ledger.is_any_missing:
             due = min(due, self._asked_at + self._rules.absence_seconds)
         if self._trouble is None and self._allocated_at is not None:
             listed_at = self._allocated_at + LISTED_AFTER_SECONDS
@@ -609,7 +583,7 @@ class Holders:
         """Ask once, and notify the readers concerned."""
         self._asked_of = socket_identity(self._socket)
         self._asked_at = asked_at = self._clock()
-        before = self.is_known, self._trouble, self.pods, self.allocatable
+        before = self.ledger.is_known, self._trouble, self.pods, self.allocatable
         differences: tuple[Difference, ...] = ()
         is_unanswered = False
         try:
@@ -629,7 +603,7 @@ class Holders:
             self._note_answer()
             self._folder.note_changed()
         # A release is believed at an answer that says no more than the one before it.
-        after = self.is_known, self._trouble, self.pods, self.allocatable
+        after = self.ledger.is_known, self._trouble, self.pods, self.allocatable
         if differences or is_unanswered or before != after:
             self._on_change()
         self._looked.notify()
@@ -645,12 +619,12 @@ class Holders:
     async def _taken(self, answer: Answer, asked_at: float) -> tuple[Difference, ...]:
         """Pass an answer to the ledger, with the checkpoint if that is needed."""
         checkpoint = None
-        if self._ledger.needs_checkpoint(answer.pods, answer.kubelet):
+        if self.ledger.needs_checkpoint(answer.pods, answer.kubelet):
             checkpoint = await self.checkpoint()
-        differences = self._ledger.listed(
+        differences = self.ledger.listed(
             answer.pods, asked_at, answer.kubelet, checkpoint, is_v1=answer.is_v1
         )
-        if self._ledger.is_checkpoint_old and self._rewrite_checkpoint is not None:
+        if self.ledger.is_checkpoint_old and self._rewrite_checkpoint is not None:
             pods, at = self._rewritten or (None, asked_at)
             if pods != answer.pods or asked_at >= at + REWRITE_SECONDS:
                 self._rewritten = answer.pods, asked_at
@@ -687,16 +661,16 @@ class Holders:
         if self._trouble is not None:
             logger.info("PodResources answers again")
         self._trouble = self.last_error = None
-        if self._ledger.is_over and not self._was_over:
+        if self.ledger.is_over and not self._was_over:
             logger.warning(
                 "the kubelet lists held device IDs that devplug did not allocate and does not keep; they are "
                 "not in the lists of devices, and each Allocate asks the kubelet about its devices",
                 extra={"kept": KEPT_LIMIT, "longest": ID_LIMIT_BYTES},
             )
-        self._was_over = self._ledger.is_over
-        doubly = self._ledger.doubly_held()
+        self._was_over = self.ledger.is_over
+        doubly = self.ledger.doubly_held()
         for resource_name, device_id in sorted(doubly - self._doubly_held):
-            holders = self._ledger.holders_of(resource_name, device_id)
+            holders = self.ledger.holders_of(resource_name, device_id)
             logger.error(
                 "the kubelet lists one device for several pods",
                 extra={
@@ -722,7 +696,7 @@ async def audit_holders(holders: Holders, names: Callable[[], Collection[str]]) 
     holders.audited = names
 
     def is_any_held() -> bool:
-        return any(holders.held_ids(name) for name in (*names(), *holders.left))
+        return any(holders.ledger.held_ids(name) for name in (*names(), *holders.left))
 
     while True:
         await holders.wait(is_any_held)

@@ -76,7 +76,7 @@ class Collector:
             self.node_name,
             time.time(),
             list(self._processes.values()),
-            holders.pods if holders.is_known else None,
+            holders.pods if holders.ledger.is_known else None,
             holders.allocatable,
             pod_resources_status(holders),
             sorted(self._problems.values()),
@@ -117,7 +117,7 @@ class Collector:
     def unanswered(self) -> list[str]:
         """Return the sockets of those that are being asked and have neither answered nor failed yet."""
         pending = self._followed.keys() - self._processes.keys() - self._problems.keys()
-        if not self._holders.is_known and self._holders.trouble is None:
+        if not self._holders.ledger.is_known and self._holders.trouble is None:
             pending |= {self._pod_resources}
         return sorted(map(str, pending))
 

@@ -79,12 +79,15 @@ class ClaimedPlugin:
         """Since when the driver is registered, as a Unix time in seconds; None if it is not."""
         self._told: set[str] = set()
         """The annotations of which the log has said that they are left out."""
-        self._plugin = plugin
         self._inventory = inventory
         self._driver = driver
         self._on_change = on_change
-        self._service = PluginService(plugin, inventory, counters, on_change, holding)
+        self.service = PluginService(plugin, inventory, counters, on_change, holding)
         driver.add(self, evicts=evicts)
+
+    @property
+    def _plugin(self) -> DevicePlugin:
+        return self.service.plugin
 
     @property
     def node_owner(self) -> CdiOwner:
@@ -131,7 +134,7 @@ class ClaimedPlugin:
             return self._inventory.failure
         if not self._inventory.is_ready:
             return "there is no list of devices yet"
-        return self._driver.fault or self._service.fault
+        return self._driver.fault or self.service.fault
 
     async def run(self) -> None:
         """Offer the devices until cancelled; then finish calls in flight."""
@@ -145,22 +148,8 @@ class ClaimedPlugin:
                 following.cancel()
         finally:
             self._driver.remove(self.resource_name)
-            await self._service.drain()
-            self._service.close()
-
-    async def succeed(self, plugin: DevicePlugin, listed: object, begin: Callable[[], None]) -> None:
-        """Serve another plugin once `begin` is called in one turn with its first list, `listed`."""
-
-        def replace() -> None:
-            begin()
-            self._plugin = plugin
-
-        await self._service.succeed(plugin, listed, replace)
-
-    def replace(self, plugin: DevicePlugin) -> None:
-        """Serve the devices of another plugin from now on, if there was no list yet."""
-        self._plugin = plugin
-        self._service.replace(plugin)
+            await self.service.drain()
+            self.service.close()
 
     async def _follow_driver(self) -> None:
         while True:
@@ -177,7 +166,7 @@ class ClaimedPlugin:
     async def prepare(self, requests: Sequence[ClaimRequest]) -> Sequence[Sequence[ContainerResponse]]:
         """Return what containers get of the devices of each request: all of it with the first device."""
         is_numbered = isinstance(self._plugin, _WithNodes)
-        responses = await self._service.allocate(
+        responses = await self.service.allocate(
             [one.device_ids for one in requests],
             [partial(self._is_tolerated, one.tolerations) for one in requests],
             [one.first_index for one in requests] if is_numbered else (),
@@ -231,11 +220,11 @@ class ClaimedPlugin:
     async def _current(self, device_ids: Sequence[str], first_index: int) -> ContainerResponse | None:
         if isinstance(self._plugin, _WithNodes):
             return self._plugin.current([Device(id_) for id_ in device_ids], first_index)
-        return _without_links(await self._service.allocate_again(device_ids))
+        return _without_links(await self.service.allocate_again(device_ids))
 
     async def release(self, device_ids: Sequence[str], *, is_again: bool = False) -> None:
         """Have the plugin clean up devices that no claim uses any more."""
-        await self._service.release(device_ids, is_again=is_again)
+        await self.service.release(device_ids, is_again=is_again)
 
 
 def _without_links(response: ContainerResponse) -> ContainerResponse:

@@ -195,17 +195,14 @@ def _is_duration(value: object) -> bool:
 def _is_one_letter_off(text: str, word: str) -> bool:
     """Whether one letter added, dropped, changed or swapped turns `text` into `word`, capitals aside."""
     text = text.lower()
-    if text == word:
-        return True
-    if abs(len(text) - len(word)) > 1:
-        return False
-    start = next(
-        (i for i, (a, b) in enumerate(zip(text, word, strict=False)) if a != b), min(len(text), len(word))
-    )
-    rest, wanted = text[start:], word[start:]
-    return (
-        rest[1:] == wanted[1:]
-        or rest[1:] == wanted
-        or rest == wanted[1:]
-        or (rest[:2] == wanted[1::-1] and rest[2:] == wanted[2:])
+    return any(
+        word
+        in {
+            start + rest[1:],
+            start + rest[1:2] + rest[:1] + rest[2:],
+            start + letter + rest[1:],
+            start + letter + rest,
+        }
+        for i in range(len(text) + 1)
+        for start, rest, letter in [(text[:i], text[i:], word[i : i + 1])]
     )

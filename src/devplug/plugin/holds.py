@@ -150,7 +150,7 @@ class NodeHolds:
             # What the process before has given out may be free by now.
             await until_present(self._socket)
             with self.holders.needed():
-                await self.holders.wait(lambda: self.holders.is_known)
+                await self.holders.wait(lambda: self.holders.ledger.is_known)
 
     async def clean_elsewhere(self, use: Use, may_be_left: bool) -> str | None:  # noqa: FBT001 -- a callback
         """Have hardware cleaned by the plugin that lists it now; see `HeldDevices`."""
@@ -235,10 +235,6 @@ class Holding:
 
     # ── what is listed ──
 
-    def held_ids(self) -> AbstractSet[str]:
-        """Return the IDs that a container may hold, or that were released and are to be cleaned up."""
-        return self.held.held_ids()
-
     def offered(self, listed: Sequence[Device]) -> list[Device]:
         """Return the devices to advertise of those that the plugin lists.
 
@@ -281,10 +277,6 @@ class Holding:
         """Return a block in which an Allocate is answered."""
         return nullcontext() if self._holders is None else self._holders.allocating()
 
-    async def before_giving(self, device_ids: Iterable[str]) -> None:
-        """Release and clean up devices; raises `AllocationError` if a pod holds one of them or that fails."""
-        await self.held.before_giving([Device(one) for one in device_ids])
-
     def check_free(self, devices: Sequence[Device]) -> None:
         """Raise `UnhealthyDeviceError` if a container has the hardware of one of these in another way."""
         names = {one.id for one in devices}
@@ -325,10 +317,6 @@ class Holding:
             return frozenset()
         return await self._holders.doubtful(self._name, held)
 
-    async def release(self, device_ids: Iterable[str]) -> None:
-        """Clean up devices that a claim has released; raises `AllocationError` if that fails."""
-        await self.held.release(device_ids)
-
     async def _clean(self, name: str, found: ListedDevice | None) -> str:
         assert self.clean_up is not None
         return await self.clean_up(kubelet_device(name) if found is None else found.device)
@@ -340,6 +328,6 @@ class Holding:
         if (holders := self._holders) is None:
             return devices
         return tuple(
-            replace(one, holders=holders.holders_of(self._name, one.id)) if one.is_held else one
+            replace(one, holders=holders.ledger.holders_of(self._name, one.id)) if one.is_held else one
             for one in devices
         )

@@ -41,10 +41,6 @@ BIND_RETRY_SECONDS: Final = 1.0
 CLOSE_SECONDS: Final = 0.5
 """How long open streams may take to end at the close, after all calls."""
 
-LEAVING_SECONDS: Final = 2.0
-"""How long a device that only a replaced plugin has listed is still allocated: a kubelet that has chosen it
-may ask for a preference first, which takes a second at most, and only then calls Allocate."""
-
 _CANNOT_LOCK: Final = "cannot lock the resource in the plugin folder"
 _CANNOT_BIND: Final = "cannot make a socket in the plugin folder"
 
@@ -82,7 +78,13 @@ class Lifecycle:
         self._absence = f"{environment.folder} does not exist: no kubelet here"
         self.registered_at: float | None = None
         """Since when the plugin is registered, as a Unix time in seconds; None if it is not."""
-        self._service = PluginService(plugin, inventory, counters, self._stream_changed, holding)
+        self.service = PluginService(
+            plugin,
+            inventory,
+            counters,
+            lambda: self._registrar.stream_changed(),  # noqa: PLW0108 -- it is made below
+            holding,
+        )
         folder = environment.folder
         self._lock = ResourceLock(folder, plugin.resource_name)
         path = self._new_path()
@@ -106,13 +108,13 @@ class Lifecycle:
         return environment.folder / environment.name_socket(self._inventory.resource_name)
 
     def _new_listener(self, path: Path) -> Listener:
-        bindings = (*self._service.bindings(), *self._registrar.bindings())
+        bindings = (*self.service.bindings(), *self._registrar.bindings())
         return self._environment.sockets.listener(path, bindings)
 
     def _new_registrar(self, socket_name: str) -> Registrar:
         is_found = self._environment.mode is RegistrationMode.WATCHER
         way: type[Registrar] = WatcherRegistrar if is_found else SocketRegistrar
-        common = self._inventory, self._service, self._counters, self._environment
+        common = self._inventory, self.service, self._counters, self._environment
         return way(*common, socket_name, self._wake.set, self._registrar_changed)
 
     def described(self, devices: tuple[DeviceStatus, ...]) -> tuple[DeviceStatus, ...]:
@@ -127,7 +129,7 @@ class Lifecycle:
     @property
     def streams(self) -> int:
         """How many ListAndWatch streams are open."""
-        return len(self._service.streams.open)
+        return len(self.service.streams.open)
 
     @property
     def fault(self) -> str:
@@ -135,7 +137,7 @@ class Lifecycle:
         if self._inventory.failure:
             return self._inventory.failure
         if self.is_registered:
-            return self.guard.fault or self._service.fault
+            return self.guard.fault or self.service.fault
         if not self._inventory.is_ready:
             return "there is no list of devices yet"
         return self._obstacle or self._registrar.refusal or "no kubelet is connected"
@@ -178,7 +180,7 @@ class Lifecycle:
             if self._lock.is_held() and self._lock.is_wanted():
                 self._on_wanted()
             if self.guard.take_renewal() or self._has_other_options():
-                self._service.streams.end()
+                self.service.streams.end()
             step, look_again_seconds = self._registrar.next_step(self._look())
             if step is Step.WAIT:
                 await within(look_again_seconds, self._wake.wait())
@@ -189,24 +191,15 @@ class Lifecycle:
             else:
                 await self._act(step)
 
-    async def succeed(self, plugin: DevicePlugin, listed: object, begin: Callable[[], None]) -> None:
-        """Serve another plugin once `begin` is called in one turn with its first list, `listed`."""
-        await self._service.succeed(plugin, listed, begin, leaving_seconds=LEAVING_SECONDS)
-        self._wake.set()
-
-    def replace(self, plugin: DevicePlugin) -> None:
-        """Serve another plugin from now on, if there was no list yet."""
-        self._service.replace(plugin)
-
     def _has_other_options(self) -> bool:
         """Whether the kubelet has to be given other options, for which it takes a new registration."""
-        streams = self._service.streams
+        streams = self.service.streams
         is_ended = streams.ended == streams.opened
-        if is_ended or not (self.is_registered and self._service.has_other_options):
+        if is_ended or not (self.is_registered and self.service.has_other_options):
             return False
         logger.info(
             "the new plugin offers other calls (pre_start) than before; it is registered again",
-            extra={"resource_name": self._service.resource_name},
+            extra={"resource_name": self.service.resource_name},
         )
         return True
 
@@ -290,7 +283,7 @@ class Lifecycle:
                 f"{self._inventory.resource_name} is served by {holder} on this node; waiting until it ends",
                 resource_name=self._inventory.resource_name,
             )
-            if self._listener.is_bound() or self._service.streams.open:
+            if self._listener.is_bound() or self.service.streams.open:
                 # Somebody removed our lock, and another was quicker. The kubelet believes both streams.
                 await self._move()
 
@@ -318,8 +311,8 @@ class Lifecycle:
 
     async def _move(self) -> None:
         """Close our socket with the streams that came by it; the next step makes another."""
-        self._service.streams.end()
-        await self._listener.close(CLOSE_SECONDS if self._service.calls_in_flight else 0)
+        self.service.streams.end()
+        await self._listener.close(CLOSE_SECONDS if self.service.calls_in_flight else 0)
         self._listener = self._new_listener(self._new_path())
         self._watched = self._paths()
         self._is_moving = True
@@ -333,17 +326,14 @@ class Lifecycle:
                 f"no right to create a socket in {folder}: run as uid 0, or let this user write there",
             )
 
-    def _stream_changed(self) -> None:
-        self._registrar.stream_changed()
-
     async def _close(self) -> None:
         try:
             # Cancelled once more, it waits for no calls; its socket is closed all the same.
             try:
-                await self._service.drain()
+                await self.service.drain()
             finally:
                 await self._listener.close(CLOSE_SECONDS)
         finally:
-            self._service.close()
+            self.service.close()
             self._lock.release()
             self._environment.leave_place(self)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
 import re
 from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
+from devplug.holds.ledger_store import resource_mark
 from devplug.wire.sockets import UNIX_SOCKETS
 
 if TYPE_CHECKING:
@@ -30,18 +30,13 @@ _MADE: Final = r"devplug-[0-9a-f]{12}-[0-9]+-[0-9a-z]{5}\.sock"
 
 
 def _mark(resource_name: str) -> str:
-    return f"devplug-{_digest(resource_name)}"
-
-
-def _digest(resource_name: str) -> str:
-    """Return the digest of a resource name that is part of its files' names."""
-    return hashlib.sha256(resource_name.encode()).hexdigest()[:12]
+    return f"devplug-{resource_mark(resource_name)}"
 
 
 def has_file_of(file_names: Iterable[str], resource_name: str) -> bool:
     """Whether a file in the lock folder is about this resource: then a devplug process has served it."""
-    digest = _digest(resource_name)
-    return any(digest in name for name in file_names)
+    mark = resource_mark(resource_name)
+    return any(mark in name for name in file_names)
 
 
 def new_socket_name(resource_name: str) -> str:

@@ -65,8 +65,7 @@ def check_containers(containers: Sequence[tuple[str, ...]]) -> None:
     """Raise `AllocationError` for a request that can never work."""
     if not containers:
         raise InvalidRequestError("no container requests")
-    if len(containers) > DEVICES_PER_CALL_LIMIT:
-        raise LimitError(f"{len(containers)} containers ask; at most {DEVICES_PER_CALL_LIMIT} in one call")
+    _check_count(containers)
     if (asked := sum(map(len, containers))) > DEVICES_PER_CALL_LIMIT:
         raise LimitError(f"{asked} devices are asked for; at most {DEVICES_PER_CALL_LIMIT} in one call")
     for number, device_ids in enumerate(containers):
@@ -75,10 +74,9 @@ def check_containers(containers: Sequence[tuple[str, ...]]) -> None:
     _check_ids(chain.from_iterable(containers))
 
 
-def _check_preferences(requests: Sequence[PreferenceRequest]) -> None:
-    """Raise `LimitError` for too many containers; the number of devices is bounded by the decoder."""
-    if len(requests) > DEVICES_PER_CALL_LIMIT:
-        raise LimitError(f"{len(requests)} containers ask; at most {DEVICES_PER_CALL_LIMIT} in one call")
+def _check_count(containers: Sequence[object]) -> None:
+    if len(containers) > DEVICES_PER_CALL_LIMIT:
+        raise LimitError(f"{len(containers)} containers ask; at most {DEVICES_PER_CALL_LIMIT} in one call")
 
 
 def _check_ids(device_ids: Iterable[str]) -> None:
@@ -101,6 +99,10 @@ def _check_ids(device_ids: Iterable[str]) -> None:
 ANSWER_SECONDS: Final = 0.1
 """How long after an answer the streams stay open, so that the kubelet reads the answer first."""
 
+LEAVING_SECONDS: Final = 2.0
+"""How long a device that only a replaced plugin has listed is still allocated: a kubelet that has chosen it
+may ask for a preference first, which takes a second at most, and only then calls Allocate."""
+
 PREFER_TIMEOUT_SECONDS: Final = 1.0
 """How long `prefer` may take; without an answer the kubelet chooses, which always works."""
 
@@ -111,7 +113,7 @@ class PluginService:
     """The gRPC service of one resource for the kubelet's calls; lives as long as the resource is served.
 
     Each call ends with the plugin with which it began. `on_stream` is called whenever a stream opens or ends,
-    or `fault` changes. With `holding` no container gets what another one has.
+    `fault` changes, or another plugin answers. With `holding` no container gets what another one has.
     """
 
     def __init__(
@@ -143,6 +145,11 @@ class PluginService:
         self._reported_fault = ""
 
     @property
+    def plugin(self) -> DevicePlugin:
+        """The plugin that answers calls that begin now."""
+        return self._code.plugin
+
+    @property
     def fault(self) -> str:
         """What keeps calls from being answered, such as code that hangs; empty if nothing does."""
         return self._code.hooks.fault
@@ -168,7 +175,7 @@ class PluginService:
         listed: object,
         begin: Callable[[], None],
         *,
-        leaving_seconds: float = 0,
+        leaving_seconds: float,
     ) -> None:
         """Let another plugin answer from now on. `listed` is its first list; see `Inventory.succeed`."""
 
@@ -185,6 +192,7 @@ class PluginService:
         self._code = self._code_of(plugin)
         if self._holding is not None:
             self._holding.replace(plugin)
+        self._on_stream()
 
     def _code_of(self, plugin: DevicePlugin) -> PluginCode:
         return PluginCode(plugin, is_steered=self._holding is not None)
@@ -302,7 +310,7 @@ class PluginService:
             check_containers(containers)
             await self._inventory.changed_since(0)
             asked = self._inventory.find(chain.from_iterable(containers))
-            await holding.before_giving(device.id for device in asked)
+            await holding.held.before_giving(asked)
 
         try:
             with holding.allocating():
@@ -327,7 +335,7 @@ class PluginService:
             if self.announced and self.announced.preferred_allocation_available:
                 return [() for _ in requests]  # it was announced by a plugin before; the kubelet chooses
             raise NotOfferedError("this plugin does not announce preferred allocation")
-        _check_preferences(requests)
+        _check_count(requests)  # the number of devices is bounded by the decoder
         for number, request in enumerate(requests):
             if request.size < 0:
                 raise InvalidRequestError(f"container {number} asks for {request.size} devices")
@@ -381,7 +389,7 @@ class PluginService:
             seconds = code.plugin.allocate_timeout_seconds
             await self._answered(code, "release", seconds, self._released(code, device_ids))
         if self._holding is not None:
-            await self._holding.release(device_ids)
+            await self._holding.held.release(device_ids)
 
     async def _clean_up(self, device: Device) -> str:
         """Run the plugin's `clean_up` for a device; return why that failed, or ""."""
@@ -424,7 +432,7 @@ class PluginService:
                 asked = [*map(self._inventory.find_healthy, containers, tolerated or repeat(None))]
                 devices = [device for some in asked for device in some]
                 async with self._inventory.handing_out(devices):
-                    await self.streams.until_known([device.id for device in devices])
+                    await self.streams.sent.until_known([device.id for device in devices])
                     if self._holding is not None:
                         self._holding.check_free(devices)
                     more = [(first,) for first in first_indexes] or repeat(())
@@ -670,7 +678,7 @@ class ListStreams:
         self._inventory = inventory
         self._counters = counters
         self._on_change = on_change
-        self._sent = SentLists()
+        self.sent = SentLists()
 
     async def list_and_watch(self, _: None) -> AsyncIterator[Encoded]:
         """Yield the latest list now, after each change, and after `Inventory.repeat`; never a backlog."""
@@ -702,17 +710,17 @@ class ListStreams:
                         seen = math.inf  # it waits for its time only; other lists for a change, too
                     continue
                 if urgency is not Urgency.NONE:
-                    await in_turns(self._sent.sending(number, snapshot.devices, loop.time()))
+                    await in_turns(self.sent.sending(number, snapshot.devices, loop.time()))
                     encoded = Encoded(await in_turns(_content_of(snapshot)))
                     pace.spend(loop.time())
                     repeats = asked
                     self._counters.lists_sent += 1
-                    self._sent.sent(number, loop.time())
+                    self.sent.sent(number, loop.time())
                     yield encoded
                     del encoded
                 sent = snapshot
         finally:
-            self._sent.end(number)
+            self.sent.end(number)
             self.open.discard(number)
             self._on_change()
 
@@ -720,10 +728,6 @@ class ListStreams:
         """End the streams that are open now, so that the kubelet drops this endpoint."""
         self.ended = self.opened
         self._inventory.wake()
-
-    async def until_known(self, ids: Collection[str]) -> None:
-        """Wait until the kubelet knows devices again that have left its list and come back, if any has."""
-        await self._sent.until_known(ids)
 
     async def _goes_on(self, number: int, version: float, seconds: float | None) -> bool:
         """Wait for a list newer than `version`, for so long at most; return whether the stream goes on."""

@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections import Counter
 from contextlib import asynccontextmanager
-from functools import cached_property, partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -27,6 +27,7 @@ from devplug.plugin.drivers import Drivers
 from devplug.plugin.environment import environment_at, pod_resources_at
 from devplug.plugin.inventory import Inventory, log_changes
 from devplug.plugin.lifecycle import Lifecycle
+from devplug.plugin.service import LEAVING_SECONDS
 from devplug.plugin.status import device_statuses, pages_at, resource_status, serve_status
 from devplug.status import grouped_faults, text_of
 
@@ -221,7 +222,7 @@ class Serving:
             name,
             counters,
             on_change,
-            held_ids=held_ids or (holding.held_ids if holding else claims.held_ids if claims else None),
+            held_ids=held_ids or (holding.held.held_ids if holding else claims.held_ids if claims else None),
             offered=holding.offered if holding else tuple,
             why_withheld=lambda id_: self.drivers.whereabouts(lambda *one: one == (name, id_)).reason,
         )
@@ -318,7 +319,7 @@ class Serving:
         if not served.inventory.is_ready:
             task = self._group.create_task(discover(plugin, served.inventory, may_fail=True))
             begin()
-            served.lifecycle.replace(plugin)
+            served.lifecycle.service.replace(plugin)
             return
         task = self._group.create_task(self._follow_successor(plugin, served, begin, begun))
         served.successor = begun
@@ -345,7 +346,9 @@ class Serving:
         begun: asyncio.Future[None],
     ) -> None:
         async def take_first(listed: object) -> None:
-            await served.lifecycle.succeed(plugin, listed, begin)
+            lifecycle = served.lifecycle
+            leaving_seconds = 0.0 if lifecycle.driver else LEAVING_SECONDS
+            await lifecycle.service.succeed(plugin, listed, begin, leaving_seconds=leaving_seconds)
 
         try:
             await discover(plugin, served.inventory, take_first=take_first)
@@ -437,9 +440,9 @@ async def serve(
     async with served(
         *plugins, plugin_dir=plugin_dir, registration=registration, dra=dra, pod_resources=socket
     ) as serving:
-        pages = _Pages(serving)
-        serving.open_status_socket(pages.answer)
-        async with pages_at(listen, pages.answer):
+        pages = _pages_of(serving)
+        serving.open_status_socket(pages)
+        async with pages_at(listen, pages):
             yield serving
 
 
@@ -512,19 +515,14 @@ def probes_of(serving: Serving) -> Probes:
     )
 
 
-class _Pages:
-    """The pages about what is served, made when they are first asked for: until then they cost memory."""
+def _pages_of(serving: Serving) -> Handler:
+    """Return the pages about what is served, made at the first request: until then they cost memory."""
+    made = cache(probes_of)
 
-    def __init__(self, serving: Serving) -> None:
-        self._serving = serving
+    async def answer(request: Request) -> Answer:
+        return await made(serving).answer(request)
 
-    @cached_property
-    def _probes(self) -> Probes:
-        return probes_of(self._serving)
-
-    async def answer(self, request: Request) -> Answer:
-        """Answer one request."""
-        return await self._probes.answer(request)
+    return answer
 
 
 def run(
