@@ -351,10 +351,10 @@ class HeldDevices(Generic[AnyFound]):
         return any(one not in ids and self._may_be_held(one) for one in self._ids_of.get(name, ()))
 
     def give(self, devices: Iterable[Device], uses: Mapping[str, Use] = NO_USES) -> None:
-        """Record the Allocate of these devices. Call it before the kubelet has the answer.
+        """Record the Allocate of these devices, with what the container gets of each by ID.
 
-        `uses` has what the container gets of each, by device ID. Raises `UnhealthyDeviceError` if they have
-        to be cleaned after this use and the use cannot be recorded.
+        Call it before the kubelet has the answer. Raises `UnhealthyDeviceError` if the use cannot be
+        recorded.
         """
         if self._claims is not None:
             return  # the driver did so before, in its state file
@@ -404,11 +404,7 @@ class HeldDevices(Generic[AnyFound]):
     # ── coming back ──
 
     async def release(self, device_ids: Iterable[str]) -> None:
-        """End the use of devices by a claim: clean them up, unless another claim uses them.
-
-        Raises `AllocationError` if that fails, to be called again, and `NotCleanedError` if that cannot be
-        done now.
-        """
+        """End the use of devices by a claim; raises `AllocationError`, or `NotCleanedError` to try later."""
         ids = frozenset(device_ids)
         names = set(map(self.name_of, ids))
         for device_id in ids:
@@ -537,11 +533,9 @@ class HeldDevices(Generic[AnyFound]):
             tries = tries + 1 if self._faults else 1
 
     async def _clean_all(self, names: Iterable[str], ids: Collection[str] = ()) -> dict[str, str | None]:
-        """Clean up these devices at the same time; return by name why that failed, "" if it did not.
+        """Clean up devices at the same time, but for held ones whose IDs are not in `ids`.
 
-        None for a device that cannot be cleaned now: it is away, or a container has its hardware. A device
-        that a container may hold is left alone; `ids` are those that count as free, because the kubelet
-        allocates them.
+        Return by name why that failed: "" for success, None for a device that is away or in use.
         """
         wanted = sorted(names)
         if not wanted:
@@ -617,11 +611,7 @@ class HeldDevices(Generic[AnyFound]):
 
 
 async def clean_left(holders: Holders, clean_elsewhere: Callable[[Use, bool], Awaitable[str | None]]) -> None:
-    """Have hardware cleaned that ended processes have left dirty, until cancelled.
-
-    The resource that finds the hardware now cleans it, with its own command: until then it offers it to no
-    pod. `clean_elsewhere` is as for `HeldDevices`.
-    """
+    """Have resources clean the hardware that ended processes have left dirty, until cancelled."""
     not_before: dict[tuple[str, str], float] = {}
     clock = asyncio.get_running_loop().time
     while True:

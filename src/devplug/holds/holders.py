@@ -213,10 +213,10 @@ class Holders:
 
     @asynccontextmanager
     async def alone(self, resource_name: str) -> AsyncIterator[None]:
-        """Be the only process that gives out hardware in this block, which takes no time.
+        """Be the only process that allocates hardware in this block, and know what others have recorded.
 
-        What other processes have recorded is known in it, and what this one gives is recorded at its end.
-        Raises `AllocationError` if another process keeps the lock.
+        What is given in it is recorded at its end. Raises `AllocationError` if another process keeps the
+        lock.
         """
         try:
             async with self._folder.locked():
@@ -510,9 +510,7 @@ class Holders:
     def releases(self, resource_name: str) -> Iterator[None]:
         """Keep the releases of a resource in the ledger until they are taken, while the block lasts.
 
-        `take` each once it was acted upon: until then its device counts as held, also for the next owner if
-        there is a ledger folder. A device that is allocated again meanwhile is pending no more, so look at
-        `may_be_held` before a slow step of yours.
+        `take` each once it was acted upon: until then its device counts as held, also for the next process.
         """
         self.ledger.keep_releases(resource_name)
         try:

@@ -485,11 +485,7 @@ class _Listed(Struct):
 def _by_device(
     pods: Iterable[PodResources], resources: Mapping[str, _Resource], room: int = 0
 ) -> tuple[dict[str, dict[str, tuple[Holder, ...]]], bool]:
-    """Return the holders of each listed ID, sorted, by resource name and ID, and whether IDs are left out.
-
-    The result has the IDs that `resources` have, and as many others as there is room for, those of these
-    resources first.
-    """
+    """Return the holders of listed IDs by resource name and ID, and whether there was no `room` for IDs."""
     listed = _Listed(room)
     strangers: list[tuple[str, str, tuple[Holder, ...]]] = []
     for name, device_id, holders in _listings(pods):

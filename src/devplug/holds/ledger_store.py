@@ -358,10 +358,9 @@ Content = TypeVar("Content")
 
 
 class OtherFiles(Generic[Content]):
-    """The content of other processes' files. `paths` returns them, and `read` one's content.
+    """The content of other processes' files, of which `watched` is a glob and `paths` returns the paths.
 
-    `watched` is a glob of them: it has an event when one comes, goes or is replaced. `read` returns None for
-    a file that cannot be read, which it logs: what it had before counts on.
+    `read` returns None for a file that cannot be read: its content before counts on.
     """
 
     def __init__(

@@ -124,11 +124,9 @@ def environment_at(
 ) -> PluginEnvironment:
     """Return where sockets go, and how plugins register there.
 
-    `kubelet_root` is the kubelet's --root-dir; without it `DEVPLUG_KUBELET_ROOT` counts, or else the folder
-    above the plugin folder.
-
-    Raises `PluginError` for an unknown mode, and `KubeletError` for a folder that other users could change:
-    they could take the kubelet's place, or say who holds which device.
+    `kubelet_root` is the kubelet's --root-dir, else `DEVPLUG_KUBELET_ROOT`, else the folder above the plugin
+    folder. Raises `PluginError` for an unknown mode, and `KubeletError` for a folder that other users could
+    change: they could take the kubelet's place, or say who holds which device.
     """
     if registration not in get_args(Registration):
         raise PluginError(f'registration: {quoted(registration)} is none of "socket", "watcher" and "auto"')

@@ -212,8 +212,7 @@ REFUSED_RETRY_SECONDS: Final = 30.0
 def retry_wait_seconds(failures: int, *, is_unreachable: bool, is_final: bool, jitter: float) -> float:
     """Return the wait after the `failures`-th failed registration in a row.
 
-    `is_final` is a refusal that no repetition can change; it is repeated at the slowest pace only, in case
-    another kubelet takes over the socket.
+    If no repetition can change the refusal it `is_final`: another kubelet may take over the socket.
     """
     cap = UNREACHABLE_RETRY_SECONDS if is_unreachable else REFUSED_RETRY_SECONDS
     wait = cap if is_final else backoff_seconds(failures, FIRST_RETRY_SECONDS, cap)

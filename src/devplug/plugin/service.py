@@ -614,11 +614,9 @@ class _Stream(Struct):
 class SentLists:
     """The lists that were sent last on each stream, and when devices left them and came back.
 
-    Lives as long as its service. Times are seconds on the loop's clock.
-
-    The kubelet looks devices up when it has the answer to an Allocate, and crashes if one is not in its list
-    (manager.go allocateContainerResources). A device may have been in the list when it was asked for, and be
-    in ours again, while the kubelet has only got the list between the two.
+    The kubelet crashes if a device of an answer to Allocate is not in its list (manager.go
+    allocateContainerResources). A device may be in our list again while the kubelet has only got a list
+    without it.
     """
 
     def __init__(self) -> None:

@@ -395,10 +395,7 @@ class Serving:
         self._status_task = self._group.create_task(status, name="devplug status socket")
 
     async def close(self) -> None:
-        """Stop serving all of them, and the status socket, side by side.
-
-        DRA drivers end first: their work on claims needs the plugins, and slices stay for who comes next.
-        """
+        """Stop serving; DRA drivers end first, because their work on claims needs the plugins."""
         await self.drivers.close()
         tasks = [task for served in self._served.values() for task in served.cancel()]
         if self._status_task is not None:
@@ -460,13 +457,10 @@ async def served(
     kubelet_root: Path | None = None,
     owner: str = IN_CODE,
 ) -> AsyncIterator[Serving]:
-    """Serve plugins as `serve` does, without probe pages and a status socket.
+    """Serve plugins as `serve` does, without pages and status socket.
 
-    `pod_resources` is the kubelet's socket that tells who holds what; without it, nobody here follows that.
-
-    `decode` reads the parameters of claims; without it they are read as `devplug.driver.parameters` has it.
-    `account_of`, `node_name` and `kubelet_root` are for DRA drivers, and `owner` is for what they record; see
-    `PluginEnvironment`.
+    Without `pod_resources`, the kubelet's socket, nothing follows who holds devices. `decode` reads the
+    parameters of claims. The other parameters are for DRA drivers; see `PluginEnvironment`.
     """
     environment = environment_at(plugin_dir, registration, kubelet_root)
     environment.account_of, environment.node_name, environment.owner = account_of, node_name, owner
