@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import json
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
@@ -19,7 +20,7 @@ from devplug.wire.sockets import connected, socket_identity
 from devplug.wire.values import ContainerDevices, ContainerResources, PodName, PodResources
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import AsyncIterator, Collection, Sequence
     from pathlib import Path
 
     from devplug.wire.sockets import Peer
@@ -73,24 +74,17 @@ async def ask(
     receive_limit_bytes: int = MONITOR_RECEIVE_LIMIT_BYTES,
 ) -> Answer:
     """Ask the kubelet at the socket over a new connection: an old one would stay with an old kubelet."""
-    kubelet = socket_identity(socket)
-    if kubelet is None:
-        raise _unseen(socket)
-    _check_trusted(socket)
     is_v1, allocatable = True, None
-    try:
-        async with connected(socket, receive_limit_bytes=receive_limit_bytes) as peer:
-            try:
-                pods = await peer.call(LIST, None, timeout_seconds=timeout_seconds)
-            except RemoteError as error:
-                if error.status != "Unimplemented":
-                    raise
-                is_v1 = False
-                pods = await peer.call(V1ALPHA1_LIST, None, timeout_seconds=timeout_seconds)
-            if with_allocatable and is_v1:
-                allocatable = await _allocatable(peer, timeout_seconds)
-    except RemoteError as error:
-        raise _unanswered(error, socket) from error
+    async with _kubelet_at(socket, receive_limit_bytes) as (peer, kubelet):
+        try:
+            pods = await peer.call(LIST, None, timeout_seconds=timeout_seconds)
+        except RemoteError as error:
+            if error.status != "Unimplemented":
+                raise
+            is_v1 = False
+            pods = await peer.call(V1ALPHA1_LIST, None, timeout_seconds=timeout_seconds)
+        if with_allocatable and is_v1:
+            allocatable = await _allocatable(peer, timeout_seconds)
     if socket_identity(socket) != kubelet:
         raise UnansweredError(Trouble.REPLACED, f"{socket} was replaced while its kubelet was asked")
     return Answer(pods, kubelet, is_v1, allocatable)
@@ -105,30 +99,38 @@ async def ask_pods(
     kubelet does not serve `Get`: before 1.27, or with its feature gate off.
     """
     found = []
-    _check_trusted(socket)
-    try:
-        async with connected(socket, receive_limit_bytes=MONITOR_RECEIVE_LIMIT_BYTES) as peer:
-            for name in names:
-                try:
-                    found.append(await peer.call(GET, name, timeout_seconds=timeout_seconds))
-                except RemoteError as error:
-                    if error.status == "Unimplemented" or "disabled" in error.text:
-                        return None
-                    if "not found" not in error.text:
-                        raise
-    except RemoteError as error:
-        raise _unanswered(error, socket) from error
+    async with _kubelet_at(socket) as (peer, _):
+        for name in names:
+            try:
+                found.append(await peer.call(GET, name, timeout_seconds=timeout_seconds))
+            except RemoteError as error:
+                if error.status == "Unimplemented" or "disabled" in error.text:
+                    return None
+                if "not found" not in error.text:
+                    raise
     return tuple(found)
 
 
 async def ask_allocatable(socket: Path, *, timeout_seconds: float) -> AllocatableResources | None:
     """Ask for the allocatable devices; None if the kubelet does not serve them. Raises `UnansweredError`."""
-    if socket_identity(socket) is None:
+    async with _kubelet_at(socket) as (peer, _):
+        return await _allocatable(peer, timeout_seconds)
+
+
+@asynccontextmanager
+async def _kubelet_at(
+    socket: Path, receive_limit_bytes: int = MONITOR_RECEIVE_LIMIT_BYTES
+) -> AsyncIterator[tuple[Peer, SocketIdentity]]:
+    """Connect to the kubelet at a socket for a block, whose `RemoteError` becomes an `UnansweredError`."""
+    kubelet = socket_identity(socket)
+    if kubelet is None:
         raise _unseen(socket)
-    _check_trusted(socket)
     try:
-        async with connected(socket, receive_limit_bytes=MONITOR_RECEIVE_LIMIT_BYTES) as peer:
-            return await _allocatable(peer, timeout_seconds)
+        check_trusted(socket.parent, "let only root write there")
+        async with connected(socket, receive_limit_bytes=receive_limit_bytes) as peer:
+            yield peer, kubelet
+    except UntrustedError as error:  # other users could have made the socket
+        raise UnansweredError(Trouble.OTHER, str(error)) from error
     except RemoteError as error:
         raise _unanswered(error, socket) from error
 
@@ -142,14 +144,6 @@ def _unseen(socket: Path) -> UnansweredError:
     except OSError:
         pass
     return UnansweredError(Trouble.ABSENT, f"{socket} is not there: no kubelet runs, or mount its folder")
-
-
-def _check_trusted(socket: Path) -> None:
-    """Raise `UnansweredError` for a socket in a folder where other users could have made it."""
-    try:
-        check_trusted(socket.parent, "let only root write there")
-    except UntrustedError as error:
-        raise UnansweredError(Trouble.OTHER, str(error)) from error
 
 
 async def _allocatable(peer: Peer, timeout_seconds: float) -> AllocatableResources | None:

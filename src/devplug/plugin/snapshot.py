@@ -22,6 +22,7 @@ from devplug.pace import Pace
 from devplug.wire.values import LIST_LIMIT_BYTES, AdvertisedDevice, list_size_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from collections.abc import Set as AbstractSet
 
 
@@ -283,37 +284,28 @@ def lines_of(before: Snapshot, after: Snapshot, *, is_first: bool) -> Slices[tup
     A first list has lines only for unhealthy devices. A new reason alone has none: it may contain a reading.
     """
     found = yield from difference(before, after)
-    came, left, better, moved = found.came, found.left, found.better, found.moved
-    worse = [*(one for one in came if one.health.state is not HealthState.HEALTHY), *found.worse]
-    if is_first:
-        came = []
-    if len(worse) + len(better) + len(came) + len(moved) + len(left) > LINES_LIMIT:
-        counts = {
-            "unhealthy": len(worse),
-            "healthy": len(better),
-            "appeared": len(came),
-            "left": len(left),
-            "moved": len(moved),
-        }
-        return (
-            (yield from _summary(after, {name: count for name, count in counts.items() if count}, worse)),
-        )
-    return (
-        *(Line("a device appeared", {"device_id": one.id}) for one in came),
-        *(
-            Line("a device is unhealthy", {"device_id": one.id, "reason": one.health.reason}, is_warning=True)
-            for one in worse
-        ),
-        *(Line("a device is healthy again", {"device_id": one.id}) for one in better),
-        *(
-            Line(
-                "the NUMA nodes of a device changed",
-                {"device_id": one.id, "numa_nodes": list(one.numa_nodes)},
-            )
-            for one in moved
-        ),
-        *(Line("a device left the list", {"device_id": id_}) for id_ in left),
-    )
+    worse = [*(one for one in found.came if one.health.state is not HealthState.HEALTHY), *found.worse]
+    came = [] if is_first else found.came
+    changes: dict[str, Sequence[object]] = {
+        "unhealthy": worse,
+        "healthy": found.better,
+        "appeared": came,
+        "left": found.left,
+        "moved": found.moved,
+    }
+    counts = {word: len(changed) for word, changed in changes.items() if changed}
+    if sum(counts.values()) > LINES_LIMIT:
+        return ((yield from _summary(after, counts, worse)),)
+    lines = [Line("a device appeared", {"device_id": one.id}) for one in came]
+    for one in worse:
+        facts = {"device_id": one.id, "reason": one.health.reason}
+        lines.append(Line("a device is unhealthy", facts, is_warning=True))
+    lines += [Line("a device is healthy again", {"device_id": one.id}) for one in found.better]
+    for one in found.moved:
+        nodes = {"device_id": one.id, "numa_nodes": list(one.numa_nodes)}
+        lines.append(Line("the NUMA nodes of a device changed", nodes))
+    lines += [Line("a device left the list", {"device_id": id_}) for id_ in found.left]
+    return tuple(lines)
 
 
 def _summary(after: Snapshot, counts: Mapping[str, int], worse: list[Device]) -> Slices[Line]:
