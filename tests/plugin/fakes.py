@@ -19,7 +19,6 @@ from devplug import ContainerResponse, Device, DeviceFeed, DevicePlugin, Health,
 from devplug.errors import RemoteError
 from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.settings import KubeletSettings
-from devplug.plugin.counters import PluginCounters
 from devplug.plugin.inventory import Inventory
 from devplug.plugin.service import PluginService
 from devplug.wire import deviceplugin
@@ -144,7 +143,7 @@ async def served(
 ) -> AsyncIterator[Served]:
     """Serve a plugin's calls at a socket in `folder`; its inventory is the test's to change."""
     inventory = Inventory(plugin.resource_name)
-    service = PluginService(plugin, inventory, PluginCounters(), lambda: None)
+    service = PluginService(plugin, inventory, lambda: None)
     if listed is not None:
         await inventory.replace(list(listed))
     listener = Listener(folder / "p.sock", service.bindings())

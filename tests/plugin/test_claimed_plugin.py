@@ -15,7 +15,6 @@ from devplug.driver.parameters import DeviceConfig
 from devplug.errors import UnhealthyDeviceError
 from devplug.plugin.claimed_plugin import ClaimedPlugin
 from devplug.plugin.contract import DevicePlugin
-from devplug.plugin.counters import PluginCounters
 from devplug.plugin.inventory import Inventory
 
 
@@ -46,7 +45,7 @@ async def claimed(
     if later is not None:
         await inventory.replace(later)
     driver = NodeDriver("d.example.com", "n", lambda _: (DeviceConfig(), ()), kubelet_root=folder)
-    return ClaimedPlugin(plugin, inventory, PluginCounters(), driver, lambda: None, evicts=evicts)
+    return ClaimedPlugin(plugin, inventory, driver, lambda: None, evicts=evicts)
 
 
 async def test_a_claim_gets_the_kernel_s_own_node_and_a_restart_the_one_of_then(

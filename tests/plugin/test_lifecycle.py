@@ -16,7 +16,6 @@ from devplug.kubelet.changes import ChangeKind
 from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import PodPhase
 from devplug.kubelet.settings import KubeletSettings
-from devplug.plugin.counters import PluginCounters
 from devplug.plugin.inventory import Inventory
 from devplug.plugin.resource_lock import ResourceLock
 from devplug.plugin.service import PluginService
@@ -210,7 +209,7 @@ async def test_calls_without_end_hold_the_close_up_to_the_deadline_of_those_that
     plugin.allocate_timeout_seconds = 0.3
     inventory = Inventory(plugin.resource_name)
     await inventory.replace(devices("a"))
-    service = PluginService(plugin, inventory, PluginCounters(), lambda: None)
+    service = PluginService(plugin, inventory, lambda: None)
 
     async def call() -> None:
         while True:

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from devplug import AllocationError, Device, UnhealthyDeviceError
 from devplug.kubelet.pods import PodPhase
-from devplug.plugin.counters import PluginCounters
 from devplug.plugin.inventory import Inventory
 from devplug.plugin.service import PluginService
 from devplug.wire import deviceplugin
@@ -256,7 +255,7 @@ async def test_no_rank_can_make_an_answer_wrong(
     ranking = Ranking(lambda *_: devices(*rank))
     inventory = Inventory(ranking.resource_name)
     await inventory.replace(devices("a", "b", "c", "d"))
-    service = PluginService(ranking, inventory, PluginCounters(), lambda: None)
+    service = PluginService(ranking, inventory, lambda: None)
     request = PreferenceRequest(tuple(available), tuple(wanted), size)
     (answer,) = await service.preferred_allocation([request])
     service.close()

@@ -21,7 +21,6 @@ from devplug.errors import (
     UnhealthyDeviceError,
     UnknownDeviceError,
 )
-from devplug.plugin.counters import PluginCounters
 from devplug.plugin.inventory import Inventory
 from devplug.plugin.service import PluginService, check_containers
 from devplug.wire.deviceplugin import ALLOCATE
@@ -231,7 +230,7 @@ async def ten_million_allocates(trial: Trial) -> None:
     Of each round's different requests all go through the whole service once, too, without a socket.
     """
     pool = _Pool()
-    service = PluginService(Fed("a"), pool.inventory, PluginCounters(), lambda: None)
+    service = PluginService(Fed("a"), pool.inventory, lambda: None)
     core_seconds, granted = 0.0, 0
     rounds = max(1, trial.count // AT_A_TIME)
     try:

@@ -19,7 +19,6 @@ from devplug.daemon.cdi.spec_files import CdiFolder, file_name
 from devplug.daemon.context import DaemonContext
 from devplug.daemon.resource import ConfiguredPlugin
 from devplug.errors import RemoteError
-from devplug.plugin.counters import PluginCounters
 from devplug.plugin.discovery import discover
 from devplug.plugin.inventory import Inventory
 from devplug.plugin.service import PluginService
@@ -209,7 +208,7 @@ def _allocated_blocks() -> int:
 async def _served(path: Path, plugin: DevicePlugin) -> AsyncIterator[tuple[Peer, Inventory]]:
     """Serve a plugin's calls at a socket for a block, with a caller who plays the kubelet."""
     inventory = Inventory(RESOURCE)
-    service = PluginService(plugin, inventory, PluginCounters(), lambda: None)
+    service = PluginService(plugin, inventory, lambda: None)
     listener = Listener(path, service.bindings())
     async with asyncio.TaskGroup() as group:
         finding = group.create_task(discover(plugin, inventory))

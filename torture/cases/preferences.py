@@ -17,7 +17,6 @@ from devplug.devices import HEALTHY
 from devplug.errors import AllocationError, InvalidRequestError, RemoteError
 from devplug.kubelet.hints import hints_for
 from devplug.kubelet.topology import nodes_of
-from devplug.plugin.counters import PluginCounters
 from devplug.plugin.inventory import Inventory
 from devplug.plugin.service import PluginService
 from devplug.wire.deviceplugin import GET_PREFERRED_ALLOCATION
@@ -72,7 +71,7 @@ async def preferences(trial: Trial) -> None:
     inventory = Inventory(RESOURCE)
     await inventory.replace([Device(id_) for id_ in IDS])
     plugin, served = Ranking(), Ranking(*IDS)
-    service = PluginService(plugin, inventory, PluginCounters(), lambda: None)
+    service = PluginService(plugin, inventory, lambda: None)
     try:
         async with bed(trial.folder, served):
             (path,) = trial.folder.glob("devplug-*.sock")

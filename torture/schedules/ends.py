@@ -15,7 +15,6 @@ from devplug.kubelet.settings import KubeletSettings
 from devplug.kubelet.topology import NO_AFFINITY
 from devplug.kubelet_dir import KUBELET_SOCKET
 from devplug.plugin.contract import DevicePlugin
-from devplug.plugin.counters import PluginCounters
 from devplug.plugin.environment import PluginEnvironment
 from devplug.plugin.inventory import Inventory
 from devplug.plugin.lifecycle import Lifecycle
@@ -64,7 +63,6 @@ class PluginEnd:
         self.lifecycle = Lifecycle(
             Listed(),
             self.inventory,
-            PluginCounters(),
             PluginEnvironment(
                 world.path,
                 sockets=MemorySockets(world.network, self.owner),

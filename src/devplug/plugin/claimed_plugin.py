@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from devplug.driver.offer import ClaimRequest
     from devplug.holds.hardware import Use
     from devplug.plugin.contract import DevicePlugin
-    from devplug.plugin.counters import PluginCounters
     from devplug.plugin.holds import Holding
     from devplug.plugin.inventory import Inventory
     from devplug.status import DeviceStatus
@@ -66,7 +65,6 @@ class ClaimedPlugin:
         self,
         plugin: DevicePlugin,
         inventory: Inventory,
-        counters: PluginCounters,
         driver: NodeDriver,
         on_change: Callable[[], None],
         *,
@@ -82,7 +80,7 @@ class ClaimedPlugin:
         self._inventory = inventory
         self._driver = driver
         self._on_change = on_change
-        self.service = PluginService(plugin, inventory, counters, on_change, holding)
+        self.service = PluginService(plugin, inventory, on_change, holding)
         driver.add(self, evicts=evicts)
 
     @property

@@ -132,7 +132,7 @@ class Inventory:
         """Since when each device of the snapshot has its health, as a Unix time in seconds."""
         self.failure: str | None = None
         """Why `devices` fails at the moment; None if it does not."""
-        self._counters = counters or PluginCounters()
+        self.counters = counters or PluginCounters()
         self._on_change = on_change
         self._wall_clock = wall_clock
         self.snapshot = Snapshot()
@@ -347,7 +347,7 @@ class Inventory:
         for id_ in found.left:
             self.since.pop(id_, None)
         for state, devices in (("healthy", found.better), ("unhealthy", found.worse)):
-            self._counters.health_transitions.add(state, times=len(devices))
+            self.counters.health_transitions.add(state, times=len(devices))
         self.version += 1
         self._on_change()
         self.wake()

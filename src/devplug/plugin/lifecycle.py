@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from devplug.linux.inotify import Subscription
     from devplug.plugin.contract import DevicePlugin
-    from devplug.plugin.counters import PluginCounters
     from devplug.plugin.environment import PluginEnvironment
     from devplug.plugin.holds import Holding
     from devplug.plugin.inventory import Inventory
@@ -59,7 +58,6 @@ class Lifecycle:
         self,
         plugin: DevicePlugin,
         inventory: Inventory,
-        counters: PluginCounters,
         environment: PluginEnvironment,
         on_change: Callable[[], None],
         holding: Holding | None = None,
@@ -70,7 +68,6 @@ class Lifecycle:
         self._on_wanted = on_wanted
         self._holding = holding
         self._inventory = inventory
-        self._counters = counters
         self._environment = environment
         self._on_change = on_change
         self._wake = Event()
@@ -81,7 +78,6 @@ class Lifecycle:
         self.service = PluginService(
             plugin,
             inventory,
-            counters,
             lambda: self._registrar.stream_changed(),  # noqa: PLW0108 -- it is made below
             holding,
         )
@@ -114,7 +110,7 @@ class Lifecycle:
     def _new_registrar(self, socket_name: str) -> Registrar:
         is_found = self._environment.mode is RegistrationMode.WATCHER
         way: type[Registrar] = WatcherRegistrar if is_found else SocketRegistrar
-        common = self._inventory, self.service, self._counters, self._environment
+        common = self._inventory, self.service, self._environment
         return way(*common, socket_name, self._wake.set, self._registrar_changed)
 
     def described(self, devices: tuple[DeviceStatus, ...]) -> tuple[DeviceStatus, ...]:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from devplug.plugin.counters import PluginCounters
     from devplug.plugin.environment import PluginEnvironment
     from devplug.plugin.inventory import Inventory
     from devplug.plugin.registration import RegistrationFacts, Step
@@ -56,7 +55,6 @@ class Registrar:
         self,
         inventory: Inventory,
         service: PluginService,
-        counters: PluginCounters,
         environment: PluginEnvironment,
         socket_name: str,
         wake: Callable[[], None],
@@ -66,7 +64,6 @@ class Registrar:
         """Why the last attempt to register failed; empty if it succeeded, or if there was none."""
         self._inventory = inventory
         self._service = service
-        self._counters = counters
         self._environment = environment
         self._socket_name = socket_name
         self._wake = wake
@@ -117,7 +114,7 @@ class Registrar:
         self._on_change()
 
     def _note_accepted(self, seconds: float) -> None:
-        self._counters.registrations.add("accepted")
+        self._inventory.counters.registrations.add("accepted")
         self.refusal = ""
         audit.info(
             "registered with the kubelet",
@@ -232,7 +229,7 @@ class SocketRegistrar(Registrar):
     def _note_left(self, kubelet: SocketIdentity | None) -> None:
         """Record that a call was cancelled; the kubelet may have read it, and still open a stream."""
         self.state = self.state.failed(now(), kubelet, RemoteError("Canceled", ""), jitter())
-        self._counters.registrations.add("unreachable")
+        self._inventory.counters.registrations.add("unreachable")
         logger.info(
             "a kubelet made a new kubelet.sock; the registration at the old one was cancelled",
             extra={"resource_name": self._service.resource_name},
@@ -241,7 +238,7 @@ class SocketRegistrar(Registrar):
     def _note_failure(self, kubelet: SocketIdentity | None, failure: RemoteError) -> None:
         self.state = self.state.failed(now(), kubelet, failure, jitter())
         is_unreachable = failure.status == "Unavailable"
-        self._counters.registrations.add("unreachable" if is_unreachable else "refused")
+        self._inventory.counters.registrations.add("unreachable" if is_unreachable else "refused")
         self.refusal = _UNREACHABLE if is_unreachable else f"the kubelet refused the registration: {failure}"
         if is_exhausted(failure):
             self.refusal = f"cannot connect to the kubelet: {reason_of(failure)}"
@@ -292,7 +289,7 @@ class WatcherRegistrar(Registrar):
             self._note_accepted(now() - self.state.asked_at)
         else:
             self.state = self.state.refused(now(), jitter())
-            self._counters.registrations.add("refused")
+            self._inventory.counters.registrations.add("refused")
             refusal = f"the kubelet refused the registration: {status.error}"
             # The kubelet repeats itself for as long as our socket is there.
             if refusal != self.refusal:

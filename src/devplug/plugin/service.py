@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 
     from devplug.plugin.contract import DevicePlugin
-    from devplug.plugin.counters import PluginCounters
     from devplug.plugin.holds import Holding
     from devplug.plugin.inventory import Inventory
     from devplug.plugin.snapshot import Slices, Snapshot
@@ -120,14 +119,13 @@ class PluginService:
         self,
         plugin: DevicePlugin,
         inventory: Inventory,
-        counters: PluginCounters,
         on_stream: Callable[[], None],
         holding: Holding | None = None,
     ) -> None:
         self._holding = holding
         if holding is not None:
             holding.clean_up = self._clean_up
-        self.streams = ListStreams(inventory, counters, on_stream)
+        self.streams = ListStreams(inventory, on_stream)
         self.options_answered = 0
         """How often GetDevicePluginOptions was answered."""
         self.announced: PluginOptions | None = None
@@ -136,7 +134,6 @@ class PluginService:
         self._replaced: list[PluginCode] = []
         """The plugins before, as long as they are answering calls."""
         self._inventory = inventory
-        self._counters = counters
         self._on_stream = on_stream
         self._calls = 0
         self._ended_at = -math.inf
@@ -282,13 +279,13 @@ class PluginService:
         try:
             responses = await self._allocated_in_time(code, containers, tolerated, first_indexes)
         except AllocationError as error:
-            self._counters.allocations.add(outcome_of(error))
-            self._counters.allocate_seconds.observe(time.monotonic() - started)
+            self._inventory.counters.allocations.add(outcome_of(error))
+            self._inventory.counters.allocate_seconds.observe(time.monotonic() - started)
             audit.warning("not allocated", extra={**facts, "reason": str(error)})
             raise
         seconds = time.monotonic() - started
-        self._counters.allocations.add("granted")
-        self._counters.allocate_seconds.observe(seconds)
+        self._inventory.counters.allocations.add("granted")
+        self._inventory.counters.allocate_seconds.observe(seconds)
         facts["milliseconds"] = round(1000 * seconds, 1)
         # After the answer, which the loop sends first: whoever reads the log slowly holds up no pod.
         asyncio.get_running_loop().call_soon(_log_allocated, facts)
@@ -352,9 +349,9 @@ class PluginService:
         try:
             await self._answered(code, "pre-start", seconds, self._pre_started(code, device_ids))
         except AllocationError as error:
-            self._counters.pre_starts.add(outcome_of(error))
+            self._inventory.counters.pre_starts.add(outcome_of(error))
             raise
-        self._counters.pre_starts.add("finished")
+        self._inventory.counters.pre_starts.add("finished")
 
     async def _pre_started(self, code: PluginCode, device_ids: tuple[str, ...]) -> None:
         if not code.options.pre_start_required:
@@ -498,7 +495,7 @@ class PluginService:
                 )
             chosen = _cut(ranked, available, must_include, request.size)
         except Exception as error:
-            self._counters.preferences.add("failed")
+            self._inventory.counters.preferences.add("failed")
             if isinstance(error, TimeoutError):
                 self._log_hanging("prefer", error)
             logger.exception(
@@ -506,7 +503,7 @@ class PluginService:
                 extra={"resource_name": self.resource_name},
             )
             return ()
-        self._counters.preferences.add("ranked")
+        self._inventory.counters.preferences.add("ranked")
         return chosen
 
     async def _answered(
@@ -667,14 +664,13 @@ class SentLists:
 class ListStreams:
     """The ListAndWatch streams of one plugin; `on_change` is called whenever one opens or ends."""
 
-    def __init__(self, inventory: Inventory, counters: PluginCounters, on_change: Callable[[], None]) -> None:
+    def __init__(self, inventory: Inventory, on_change: Callable[[], None]) -> None:
         self.open: set[int] = set()
         """A number for each open stream, growing in the order of their opening."""
         self.opened = 0
         self.ended = 0
         """The last stream that we ended ourselves, with those before it."""
         self._inventory = inventory
-        self._counters = counters
         self._on_change = on_change
         self.sent = SentLists()
 
@@ -683,7 +679,7 @@ class ListStreams:
         self.opened += 1
         number = self.opened
         self.open.add(number)
-        self._counters.streams_opened += 1
+        self._inventory.counters.streams_opened += 1
         self._on_change()
         loop = asyncio.get_running_loop()
         pace = ListPace()
@@ -712,7 +708,7 @@ class ListStreams:
                     encoded = Encoded(await in_turns(_content_of(snapshot)))
                     pace.spend(loop.time())
                     repeats = asked
-                    self._counters.lists_sent += 1
+                    self._inventory.counters.lists_sent += 1
                     self.sent.sent(number, loop.time())
                     yield encoded
                     del encoded

@@ -231,14 +231,11 @@ class Serving:
             from devplug.plugin.claimed_plugin import ClaimedPlugin  # it loads what DRA needs
 
             driver = self.drivers.driver(dra)
-            lifecycle = ClaimedPlugin(
-                plugin, inventory, counters, driver, on_change, evicts=evicts, holding=holding
-            )
+            lifecycle = ClaimedPlugin(plugin, inventory, driver, on_change, evicts=evicts, holding=holding)
         else:
             lifecycle = Lifecycle(
                 plugin,
                 inventory,
-                counters,
                 self._environment,
                 on_change,
                 holding,
