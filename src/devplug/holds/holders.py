@@ -134,7 +134,7 @@ class Holders:
         self._looked = Notifier()
         self._needs = 0
         self.audited: Callable[[], Collection[str]] = tuple
-        """Returns the resources whose devices have audit lines."""
+        """Return the resources whose holders are logged."""
         self._doubts: tuple[float, Sequence[PodResources]] | None = None
         """The last answer to `doubtful`, and its time."""
         self._allocating = 0
@@ -630,8 +630,9 @@ class Holders:
         return differences
 
     def _log(self, differences: Iterable[Difference]) -> None:
+        names = self.audited()
         for one in differences:
-            if one.resource_name in self.audited():
+            if one.resource_name in names:
                 holder = one.holder
                 facts = {
                     "resource_name": one.resource_name,

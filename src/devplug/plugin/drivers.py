@@ -162,7 +162,7 @@ class Drivers:
         return sum(driver.store.revision for driver in self._drivers.values()) + self.others.revision
 
     def held(self) -> Iterator[HeldDevice]:
-        """Yield the devices that claims of all processes use; admin access is no use."""
+        """Yield the devices that claims of all processes use; a claim with admin access uses none."""
         claims = [(name, tuple(driver.store.recorded())) for name, driver in self._drivers.items()]
         claims += [(path.parent.name, found) for path, found in self.others.contents.items()]
         for driver, claim in ((driver, claim) for driver, found in claims for claim in found):

@@ -7,6 +7,7 @@ import logging
 import random
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from devplug.errors import RemoteError
@@ -42,32 +43,22 @@ _UNASKED: Final = "no kubelet asks at the sockets in plugins_registry; making th
 _UNREACHABLE: Final = "kubelet.sock refuses connections; waiting for a kubelet that listens there"
 
 
-class Registrar:
-    """What both modes have in common; lives as long as its lifecycle.
+class Registrar(Struct):
+    """The registrar of one plugin; lives as long as its lifecycle.
 
     `wake` is called when there may be something to do, `on_change` when `state.is_registered` may have
     changed.
     """
 
-    state: SocketRegistration | WatcherRegistration
-
-    def __init__(
-        self,
-        inventory: Inventory,
-        service: PluginService,
-        environment: PluginEnvironment,
-        socket_name: str,
-        wake: Callable[[], None],
-        on_change: Callable[[], None],
-    ) -> None:
-        self.refusal = ""
-        """Why the last attempt to register failed; empty if it succeeded, or if there was none."""
-        self._inventory = inventory
-        self._service = service
-        self._environment = environment
-        self._socket_name = socket_name
-        self._wake = wake
-        self._on_change = on_change
+    inventory: Inventory
+    service: PluginService
+    environment: PluginEnvironment
+    socket_name: str
+    wake: Callable[[], None]
+    on_change: Callable[[], None]
+    refusal: str = ""
+    """Why the last attempt to register failed; empty if it succeeded, or if there was none."""
+    state: SocketRegistration | WatcherRegistration = SocketRegistration()
 
     @property
     def watched(self) -> tuple[Path, ...]:
@@ -93,7 +84,7 @@ class Registrar:
 
     def socket_moved(self, socket_name: str) -> None:
         """Record that the plugin's socket was closed and gets another name, as `next_step` asked for."""
-        self._socket_name = socket_name
+        self.socket_name = socket_name
 
     def stream_changed(self) -> None:
         """Record that a stream was opened or has ended."""
@@ -102,7 +93,7 @@ class Registrar:
         if was_listened and not self.state.is_listened:
             logger.info(
                 "the kubelet's ListAndWatch stream ended",
-                extra={"resource_name": self._service.resource_name},
+                extra={"resource_name": self.service.resource_name},
             )
         self._changed()
 
@@ -110,17 +101,17 @@ class Registrar:
         raise NotImplementedError
 
     def _changed(self) -> None:
-        self._wake()
-        self._on_change()
+        self.wake()
+        self.on_change()
 
     def _note_accepted(self, seconds: float) -> None:
-        self._inventory.counters.registrations.add("accepted")
+        self.inventory.counters.registrations.add("accepted")
         self.refusal = ""
         audit.info(
             "registered with the kubelet",
             extra={
-                "resource_name": self._service.resource_name,
-                "devices": len(self._inventory.snapshot.devices),
+                "resource_name": self.service.resource_name,
+                "devices": len(self.inventory.snapshot.devices),
                 "milliseconds": round(1000 * seconds, 1),
             },
         )
@@ -128,14 +119,14 @@ class Registrar:
     def _log_refused(self, reason: str) -> None:
         audit.warning(
             "the kubelet refused the registration",
-            extra={"resource_name": self._service.resource_name, "reason": reason},
+            extra={"resource_name": self.service.resource_name, "reason": reason},
         )
 
 
 class SocketRegistrar(Registrar):
     """The registrar that calls Register at `kubelet.sock`, for each kubelet and each lost stream."""
 
-    state = SocketRegistration()
+    state: SocketRegistration = SocketRegistration()
     _patience: asyncio.Timeout | None = None
     """Ends the call in flight before its time."""
 
@@ -146,7 +137,7 @@ class SocketRegistrar(Registrar):
 
     @property
     def _kubelet_socket(self) -> Path:
-        return self._environment.folder / KUBELET_SOCKET
+        return self.environment.folder / KUBELET_SOCKET
 
     def next_step(self, facts: RegistrationFacts) -> tuple[Step, float]:
         """Return what to do now, and after how many seconds to check again."""
@@ -154,19 +145,19 @@ class SocketRegistrar(Registrar):
 
     def _with_kubelet(self, facts: RegistrationFacts) -> RegistrationFacts:
         """Return the facts, completed by the kubelet's socket and the streams at the plugin's."""
-        streams = self._service.streams
+        streams = self.service.streams
         return replace(
             facts,
-            kubelet=self._environment.sockets.identity(self._kubelet_socket),
+            kubelet=self.environment.sockets.identity(self._kubelet_socket),
             has_leftovers=self.state.has_leftovers(
-                streams.open, streams_opened=streams.opened, options_answered=self._service.options_answered
+                streams.open, streams_opened=streams.opened, options_answered=self.service.options_answered
             ),
         )
 
     def register(self, group: asyncio.TaskGroup, look: Callable[[], RegistrationFacts]) -> None:
         """Start to call the kubelet, in `group`; `look` is called again once it is connected."""
-        self.state = self.state.called(self._service.streams.opened)
-        self._on_change()
+        self.state = self.state.called(self.service.streams.opened)
+        self.on_change()
         group.create_task(self._register(look))
 
     def leave(self) -> None:
@@ -180,20 +171,20 @@ class SocketRegistrar(Registrar):
         super().socket_moved(socket_name)
         self.state = self.state.moved(
             now(),
-            streams_opened=self._service.streams.opened,
-            options_answered=self._service.options_answered,
+            streams_opened=self.service.streams.opened,
+            options_answered=self.service.options_answered,
         )
-        self._on_change()
+        self.on_change()
 
     async def _register(self, look: Callable[[], RegistrationFacts]) -> None:
         started = now()
         request = RegisterRequest(
-            DEVICE_PLUGIN_VERSION, self._socket_name, self._service.resource_name, self._service.announce()
+            DEVICE_PLUGIN_VERSION, self.socket_name, self.service.resource_name, self.service.announce()
         )
-        sockets = self._environment.sockets
+        sockets = self.environment.sockets
         failure: RemoteError | None = None
         is_sent = is_left = False
-        async with self._environment.registering:
+        async with self.environment.registering:
             kubelet = sockets.identity(self._kubelet_socket)
             self.state = self.state.dialled(kubelet)
             try:
@@ -220,7 +211,7 @@ class SocketRegistrar(Registrar):
         # A stream tells more than the answer: a kubelet that listens has accepted us.
         elif failure is None or self.state.is_listened:
             self.state = self.state.accepted(now(), kubelet)
-            self._environment.unsay(_UNREACHABLE)
+            self.environment.unsay(_UNREACHABLE)
             self._note_accepted(now() - started)
         else:
             self._note_failure(kubelet, failure)
@@ -229,34 +220,34 @@ class SocketRegistrar(Registrar):
     def _note_left(self, kubelet: SocketIdentity | None) -> None:
         """Record that a call was cancelled; the kubelet may have read it, and still open a stream."""
         self.state = self.state.failed(now(), kubelet, RemoteError("Canceled", ""), jitter())
-        self._inventory.counters.registrations.add("unreachable")
+        self.inventory.counters.registrations.add("unreachable")
         logger.info(
             "a kubelet made a new kubelet.sock; the registration at the old one was cancelled",
-            extra={"resource_name": self._service.resource_name},
+            extra={"resource_name": self.service.resource_name},
         )
 
     def _note_failure(self, kubelet: SocketIdentity | None, failure: RemoteError) -> None:
         self.state = self.state.failed(now(), kubelet, failure, jitter())
         is_unreachable = failure.status == "Unavailable"
-        self._inventory.counters.registrations.add("unreachable" if is_unreachable else "refused")
+        self.inventory.counters.registrations.add("unreachable" if is_unreachable else "refused")
         self.refusal = _UNREACHABLE if is_unreachable else f"the kubelet refused the registration: {failure}"
         if is_exhausted(failure):
             self.refusal = f"cannot connect to the kubelet: {reason_of(failure)}"
             _CANNOT_CONNECT.report(failure, path=str(self._kubelet_socket))
         elif is_unreachable:
-            self._environment.say_once(_UNREACHABLE, path=str(self._kubelet_socket))
+            self.environment.say_once(_UNREACHABLE, path=str(self._kubelet_socket))
         elif self.state.failures == 1:
             self._log_refused(str(failure))
 
     def _follow_stream(self) -> None:
-        streams = self._service.streams
+        streams = self.service.streams
         self.state = self.state.streamed(now(), streams.open, jitter(), ended_by_us=streams.ended)
 
 
 class WatcherRegistrar(Registrar):
     """The registrar that answers a kubelet which has found the plugin's socket."""
 
-    state = WatcherRegistration()
+    state: WatcherRegistration = WatcherRegistration()
 
     def bindings(self) -> tuple[Binding, ...]:
         """Return the further services of the plugin's socket: the calls of the plugin watcher."""
@@ -268,19 +259,19 @@ class WatcherRegistrar(Registrar):
         """Record that the plugin's socket is being made; a kubelet may call it before this returns."""
         self.state = self.state.made(now(), jitter())
         if self.state.fruitless:
-            self._environment.say_once(_UNASKED, folder=str(self._environment.folder))
+            self.environment.say_once(_UNASKED, folder=str(self.environment.folder))
 
     def _follow_stream(self) -> None:
-        self.state = self.state.streamed(now(), self._service.streams.open, jitter())
+        self.state = self.state.streamed(now(), self.service.streams.open, jitter())
 
     async def _get_info(self, _: None) -> PluginInfo:
         """Answer GetInfo: a constant, as the kubelet waits for one second."""
-        self.state = self.state.asked(now(), self._service.streams.opened, jitter())
-        self._environment.unsay(_UNASKED)
+        self.state = self.state.asked(now(), self.service.streams.opened, jitter())
+        self.environment.unsay(_UNASKED)
         self._changed()
         # No endpoint: then it is the socket at which the kubelet asks. Our own path of it may be another than
         # the kubelet's, as that of a mounted folder in a container is.
-        return PluginInfo("DevicePlugin", self._service.resource_name, "", (DEVICE_PLUGIN_VERSION,))
+        return PluginInfo("DevicePlugin", self.service.resource_name, "", (DEVICE_PLUGIN_VERSION,))
 
     async def _take_status(self, status: RegistrationStatus) -> None:
         """Record the result that NotifyRegistrationStatus reports."""
@@ -289,7 +280,7 @@ class WatcherRegistrar(Registrar):
             self._note_accepted(now() - self.state.asked_at)
         else:
             self.state = self.state.refused(now(), jitter())
-            self._inventory.counters.registrations.add("refused")
+            self.inventory.counters.registrations.add("refused")
             refusal = f"the kubelet refused the registration: {status.error}"
             # The kubelet repeats itself for as long as our socket is there.
             if refusal != self.refusal:
