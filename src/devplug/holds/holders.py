@@ -411,7 +411,7 @@ class Holders:
             not is_booked
             and are_listed_without(holders, resource_name, pods)
             # A pod of the same name may be the one that is admitted now; lost books name no device.
-            and not self._is_in_checkpoint(resource_name, device_id)
+            and device_id not in self._in_checkpoint(resource_name)
         )
 
     def _refuse_held(self, resource_name: str, device_id: str, pods: Sequence[PodResources]) -> None:
@@ -444,16 +444,11 @@ class Holders:
             return False
         is_first = not file.is_kept
         file.is_kept = True
-        is_lost = file.is_lost or (file.is_missing and self._is_in_checkpoint(resource_name))
+        is_lost = file.is_lost or (file.is_missing and bool(self._in_checkpoint(resource_name)))
         if is_first and file.is_missing:
             file.note_written(-1)
             self._folder.write_now(resource_name)
         return is_first and is_lost
-
-    def _is_in_checkpoint(self, resource_name: str, device_id: str | None = None) -> bool:
-        """Whether the kubelet's checkpoint names an ID of a resource, or any ID of it."""
-        named = self._in_checkpoint(resource_name)
-        return bool(named) if device_id is None else device_id in named
 
     def _in_checkpoint(self, resource_name: str) -> frozenset[str]:
         """Return the IDs of a resource that the kubelet's checkpoint names."""

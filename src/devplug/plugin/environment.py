@@ -87,14 +87,11 @@ class PluginEnvironment(Struct):
 
     def take_place(self, owner: object) -> str:
         """Count a plugin that needs a lock, a socket and a stream; return why it has no place, or ""."""
-        limit, places = _places()
-        if owner in self._places:
-            return ""
-        if len(self._places) >= places:
+        if owner not in self._places and len(self._places) >= _places()[1]:
             raise_descriptor_limit()
             limit, places = _places()
-        if len(self._places) >= places:
-            return f"the limit of {limit} open files allows {places} resources; raise it (ulimit -n)"
+            if len(self._places) >= places:
+                return f"the limit of {limit} open files allows {places} resources; raise it (ulimit -n)"
         self._places.add(owner)
         return ""
 

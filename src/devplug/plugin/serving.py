@@ -531,24 +531,16 @@ def run(
     """
     show_logs()
     listen = listen or os.environ.get(LISTEN_VARIABLE) or None
+
+    async def serve_until_stopped() -> None:
+        asyncio.get_running_loop().set_default_executor(DaemonThreads(_DEFAULT_THREADS, "devplug-default"))
+        served_now = serve(*plugins, plugin_dir=plugin_dir, listen=listen, registration=registration, dra=dra)
+        async with stop_signals() as stopped, served_now:
+            await stopped.wait()
+
     try:
-        run_loop(_run(plugins, plugin_dir, listen, registration, dra))
+        run_loop(serve_until_stopped())
     except DevplugError as error:
         # The line of the author's code that failed, since the traceback would show devplug's own code first.
         line = author_line(error.__cause__) if error.__cause__ else ""
         raise SystemExit(printable(f"devplug: {error}{f' ({line})' if line else ''}", keep="\n")) from error
-
-
-async def _run(
-    plugins: tuple[DevicePlugin, ...],
-    plugin_dir: StrPath | None,
-    listen: str | None,
-    registration: Registration,
-    dra: str,
-) -> None:
-    asyncio.get_running_loop().set_default_executor(DaemonThreads(_DEFAULT_THREADS, "devplug-default"))
-    async with (
-        stop_signals() as stopped,
-        serve(*plugins, plugin_dir=plugin_dir, listen=listen, registration=registration, dra=dra),
-    ):
-        await stopped.wait()
