@@ -76,37 +76,6 @@ class Leaving(Struct, frozen=True):
     """When no Allocate for it is on its way any more."""
 
 
-class _Succession(Struct, frozen=True):
-    """The first list of a plugin that takes another one's place."""
-
-    listed: tuple[Device, ...]
-    begin: Callable[[], None]
-    former: PluginCode
-    until: float | None
-    """Until when devices of the list before are allocated; None if they are not."""
-
-    def chosen(self, before: Snapshot) -> frozenset[str]:
-        """Return the IDs that the kubelet may have chosen by now."""
-        if self.until is None:
-            return frozenset()
-        healthy = (id_ for id_, one in before.devices.items() if one.health.state is HealthState.HEALTHY)
-        return frozenset(healthy)
-
-    def leaving(
-        self, leaving: Mapping[str, Leaving], before: Snapshot, after: Snapshot
-    ) -> Mapping[str, Leaving]:
-        """Return what may be allocated by a plugin before; `leaving` is what it was until now."""
-        if self.until is not None:
-            devices = before.devices
-            chosen = {id_: Leaving(devices[id_], self.former, self.until) for id_ in self.chosen(before)}
-            leaving = {**leaving, **chosen}
-        return {
-            id_: one
-            for id_, one in leaving.items()
-            if id_ in after.devices and after.devices[id_].health.state is not HealthState.HEALTHY
-        }
-
-
 class Inventory:
     """A plugin's devices; lives as long as the plugin is served, on one event loop.
 
@@ -184,8 +153,11 @@ class Inventory:
         """
         checked = await in_turns(checked_list(listed))
         async with self._updating:
-            until = asyncio.get_running_loop().time() + leaving_seconds
-            await self._take_next(_Succession(checked, begin, former, until if leaving_seconds else None))
+            until, leaving = asyncio.get_running_loop().time() + leaving_seconds, {**self.leaving}
+            if leaving_seconds:
+                devices = self.snapshot.devices.values()
+                leaving |= {one.id: Leaving(one, former, until) for one in devices if _is_healthy(one)}
+            await self._take_next(checked, begin, leaving)
         self._has_leaving.set()
 
     def _take(self, listed: tuple[Device, ...]) -> bool:
@@ -276,16 +248,15 @@ class Inventory:
         """Return the devices; raises `AllocationError` if one is unknown, or unhealthy and not tolerated."""
         found = [left.device if (left := self.left(one.id)) else one for one in self.find(device_ids)]
         for device in found:
-            is_healthy = device.health.state is HealthState.HEALTHY
             may_be_sick = is_tolerated is not None and device.health != GONE and is_tolerated(device)
-            if not (is_healthy or may_be_sick):
+            if not (_is_healthy(device) or may_be_sick):
                 raise UnhealthyDeviceError(device.health.reason, device)
         return found
 
     def left(self, device_id: str) -> Leaving | None:
         """Return what was healthy until a plugin was replaced a moment ago, if this device was."""
         device = self.snapshot.devices.get(device_id)
-        if device is None or device.health.state is HealthState.HEALTHY:
+        if device is None or _is_healthy(device):
             return None
         return self.leaving.get(device_id)
 
@@ -314,31 +285,42 @@ class Inventory:
                 await self._take_next()
                 self._done = done
 
-    async def _take_next(self, succession: _Succession | None = None) -> None:
-        """Take the next snapshot, if it differs. With many devices other tasks run meanwhile."""
+    async def _take_next(
+        self,
+        first: tuple[Device, ...] = (),
+        begin: Callable[[], None] | None = None,
+        leaving: Mapping[str, Leaving] | None = None,
+    ) -> None:
+        """Take the next snapshot, if it differs. With many devices other tasks run meanwhile.
+
+        With `begin`, `first` is the first list of another plugin, and `leaving` is for that.
+        """
         tries = 0
+        leaving = self.leaving if leaving is None else leaving
         while True:
             run = in_turns if tries < TRIES_IN_TURNS else _at_once
             held, before, now = self.held_ids(), self.snapshot, self._wall_clock()
-            kept = held | self.leaving.keys()
-            if succession is None:
-                listed, marked, failing = self._listed, dict(self._marked), self._failing
-            else:
-                listed, marked, failing = succession.listed, {}, None
-                kept |= succession.chosen(before)
-            looking = next_snapshot(before, self._offered(listed), held=kept, marked=marked, failing=failing)
-            fresh = await run(looking)
+            listed, marked, failing = self._listed, dict(self._marked), self._failing
+            if begin is not None:
+                listed, marked, failing = first, {}, None
+            offered, kept = self._offered(listed), held | leaving.keys()
+            fresh = await run(next_snapshot(before, offered, held=kept, marked=marked, failing=failing))
             found = await run(difference(before, fresh))
             # What was asked for meanwhile must not leave.
             late = self.held_ids() - held
             if all(id_ in fresh.devices or id_ not in before.devices for id_ in late):
                 break
             tries += 1
-        if succession is not None:
-            succession.begin()
-            if self._take(succession.listed):
+        if begin is not None:
+            begin()
+            if self._take(first):
                 self._note_recovery()
-            self.leaving = succession.leaving(self.leaving, before, fresh)
+            listed_now = fresh.devices
+            self.leaving = {
+                id_: one
+                for id_, one in leaving.items()
+                if id_ in listed_now and not _is_healthy(listed_now[id_])
+            }
         if not found.is_any and self.version:
             return
         self.snapshot = fresh
@@ -362,6 +344,10 @@ class Inventory:
                 continue
             self.leaving = {id_: one for id_, one in self.leaving.items() if one.until > clock()}
             await self._update()
+
+
+def _is_healthy(device: Device) -> bool:
+    return device.health.state is HealthState.HEALTHY
 
 
 async def log_changes(inventory: Inventory) -> None:

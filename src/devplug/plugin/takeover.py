@@ -107,19 +107,17 @@ class TakeoverDetector(Struct):
         after = self.listed()
         if after is None or self._registered_at is None or asked_at < self._registered_at:
             return
-        known = before.devices.keys() | after.devices.keys()
-        strangers, last = frozenset(kubelet_ids) - known, self._difference
+        strangers = frozenset(kubelet_ids) - before.devices.keys() - after.devices.keys()
         # Some kubelets before 1.23 list no devices without NUMA nodes.
         is_vacant = not kubelet_ids and bool(_healthy(before) & _healthy(after))
-        self._difference = _Difference(strangers, asked_at, asked_at) if strangers or is_vacant else None
-        if last is not None and (lasting := strangers & last.strangers):
-            self._difference = _Difference(lasting, last.since, asked_at)
-        elif last is not None and is_vacant and not last.strangers:
-            self._difference = _Difference(strangers, last.since, asked_at)
+        last, since = self._difference, asked_at
+        if last is not None and (strangers & last.strangers or (is_vacant and not last.strangers)):
+            strangers, since = strangers & last.strangers, last.since
+        self._difference = _Difference(strangers, since, asked_at) if strangers or is_vacant else None
         if kubelet_ids and not strangers:
             self._renewal_wait_seconds, self._not_before = FIRST_RENEWAL_SECONDS, -math.inf
-        if self._is_lost() and self._difference:
-            self._seen["listed"] = asked_at, tuple(sorted(self._difference.strangers))
+        if self._is_lost:
+            self._seen["listed"] = asked_at, tuple(sorted(strangers))
         if self.is_forgotten:
             self.wake()
         self._judge()
@@ -140,6 +138,7 @@ class TakeoverDetector(Struct):
         one = self._difference
         return one is not None and one.is_certain and not one.strangers
 
+    @property
     def _is_lost(self) -> bool:
         one = self._difference
         return one is not None and one.is_certain and bool(one.strangers)
@@ -159,7 +158,7 @@ class TakeoverDetector(Struct):
 
     def _judge(self) -> None:
         """Bring `takeover` up to date, and log each new sign and the end of the last one."""
-        now, before, is_lost = _now(), self.takeover, self._is_lost()
+        now, before, is_lost = _now(), self.takeover, self._is_lost
         self._seen = {sign: one for sign, one in self._seen.items() if now <= one[0] + CUTS_SECONDS}
         signs = tuple(sorted(self._seen, reverse=True))
         ids = tuple(id_ for sign in signs for id_ in self._seen[sign][1])[:NAMED_IDS]
