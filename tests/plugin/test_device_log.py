@@ -34,7 +34,7 @@ lists = st.lists(
 
 @asynccontextmanager
 async def logged_inventory() -> AsyncIterator[Inventory]:
-    """An inventory whose changes are logged; the rest of them at the end."""
+    """An inventory whose changes are logged until it is closed."""
     inventory = Inventory("example.com/a")
     async with asyncio.TaskGroup() as group:
         group.create_task(log_changes(inventory))

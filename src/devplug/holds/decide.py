@@ -158,7 +158,7 @@ class Decision(Struct, frozen=True):
     def conflict(
         self, face: Face, names: Collection[str], keys: Iterable[Key], *, is_shared: bool
     ) -> Hold | None:
-        """Return a hold of the hardware with these keys by a name not in `names`; None if there is none."""
+        """Return a hold of the hardware with these keys whose name is not in `names`, if there is one."""
         for name in names if self.other_way else ():
             if hold := self.other_way.get((face, name)):
                 return hold

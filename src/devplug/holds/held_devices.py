@@ -322,7 +322,7 @@ class HeldDevices(Generic[AnyFound]):
     # ── giving out ──
 
     async def before_giving(self, devices: Iterable[Device]) -> None:
-        """Clean up dirty devices of which no replica is held; raises `UnhealthyDeviceError` if that fails."""
+        """Clean up dirty devices without held replicas; raises `UnhealthyDeviceError` if that fails."""
         ids = frozenset(device.id for device in devices)
         if self._holders is not None:
             await self._holders.release_or_refuse(self._care.resource_name, ids)
@@ -533,7 +533,7 @@ class HeldDevices(Generic[AnyFound]):
             tries = tries + 1 if self._faults else 1
 
     async def _clean_all(self, names: Iterable[str], ids: Collection[str] = ()) -> dict[str, str | None]:
-        """Clean up devices at the same time, but for held ones whose IDs are not in `ids`.
+        """Clean up devices at the same time. Held devices are left alone, unless their IDs are in `ids`.
 
         Return by name why that failed: "" for success, None for a device that is away or in use.
         """

@@ -293,7 +293,7 @@ class Holders:
         self._on_change()
 
     def left_behind(self) -> list[str]:
-        """Return the resources of which another daemon has left holds, by its files or the checkpoint."""
+        """Return the resources with holds of another daemon, by its files or the checkpoint."""
         pods = () if self._checkpoint_path is None else read_checkpoint(self._checkpoint_path) or ()
         return self._folder.left_behind(
             {devices.resource_name for pod in pods for one in pod.containers for devices in one.devices}
@@ -686,7 +686,10 @@ def pod_resources_status(holders: Holders) -> PodResourcesStatus:
 
 
 async def audit_holders(holders: Holders, names: Callable[[], Collection[str]]) -> None:
-    """Log who holds and releases devices of the resources `names`; ask only while one of them is held."""
+    """Log which containers hold and release devices of the resources `names`, until cancelled.
+
+    The kubelet is asked for that only while a device of these is held.
+    """
     holders.audited = names
 
     def is_any_held() -> bool:

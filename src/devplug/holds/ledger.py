@@ -1,4 +1,4 @@
-"""The ledger: who holds which device, by the kubelet's answers and our Allocates. Pure."""
+"""The ledger: which containers hold which devices, by the kubelet's answers and our Allocates. Pure."""
 
 from __future__ import annotations
 
@@ -308,7 +308,7 @@ class Ledger:
     # ── what is known ──
 
     def held_ids(self, resource_name: str) -> frozenset[str]:
-        """Return the IDs that are held, or whose release was not taken. Cheap while they stay the same."""
+        """Return the IDs that are held or whose release was not taken."""
         resource = self._resources.get(resource_name)
         return frozenset() if resource is None else resource.held_ids()
 
@@ -331,7 +331,7 @@ class Ledger:
         return self._hold(resource_name, device_id) is not FREE
 
     def holders_of(self, resource_name: str, device_id: str) -> tuple[Holder, ...]:
-        """Return who holds an ID by the last kubelet, sorted; empty where that has not listed the ID."""
+        """Return the holders of an ID by the last kubelet, sorted; empty if it has not listed the ID."""
         remembered = self._hold(resource_name, device_id).remembered
         return () if remembered.kubelet != self._kubelet else remembered.holders
 

@@ -250,7 +250,7 @@ class LedgerFolder:
         return file.fault
 
     def left_behind(self, booked: Iterable[str]) -> list[str]:
-        """Return what another daemon left, sorted; of `booked` resources also with unreadable files."""
+        """Return the resources that another daemon left; `booked` ones also with unreadable files."""
         if self._folder is None:
             return []
         found = {path: _read(path) for path in self._other_paths()}

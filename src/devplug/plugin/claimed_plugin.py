@@ -1,4 +1,4 @@
-"""A plugin whose devices pods get by claims, each request answered as a container's request is."""
+"""A plugin whose devices pods get by claims: `prepare` and `allocate` answer each request."""
 
 from __future__ import annotations
 

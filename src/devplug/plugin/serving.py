@@ -105,7 +105,7 @@ class Serving:
         self.drivers = Drivers(group, environment, decode)
         self._served: dict[Face, _Served] = {}
         self.counters: dict[str, PluginCounters] = {}
-        """The counters of each resource since the start, by name; also of some that are no longer served."""
+        """The counters of each resource since the start, by name; also of former resources."""
         self._status_task: asyncio.Task[None] | None = None
         self._holds: NodeHolds | None = None
         self._holds_task: asyncio.Task[None] | None = None
@@ -456,7 +456,7 @@ async def served(
 ) -> AsyncIterator[Serving]:
     """Serve plugins as `serve` does, without pages and status socket.
 
-    Without `pod_resources`, the kubelet's socket, nothing follows who holds devices. `decode` reads the
+    Without `pod_resources`, the kubelet's socket, the holders of devices are not followed. `decode` reads the
     parameters of claims. The other parameters are for DRA drivers; see `PluginEnvironment`.
     """
     environment = environment_at(plugin_dir, registration, kubelet_root)
