@@ -104,8 +104,7 @@ class Serving:
         self._environment = environment
         self.drivers = Drivers(group, environment, decode)
         self._served: dict[Face, _Served] = {}
-        self.counters: dict[str, PluginCounters] = {}
-        """The counters of each resource since the start, by name; also of former resources."""
+        self._counters: dict[str, PluginCounters] = {}
         self._status_task: asyncio.Task[None] | None = None
         self._holds: NodeHolds | None = None
         self._holds_task: asyncio.Task[None] | None = None
@@ -132,9 +131,14 @@ class Serving:
         """How many ListAndWatch streams are open of each resource, by name."""
         return {face.resource_name: one.lifecycle.streams for face, one in self._in_order()}
 
+    @property
+    def counters(self) -> Mapping[str, PluginCounters]:
+        """The counters of each resource since the start, by name; also of former resources."""
+        return self._counters
+
     def counters_of(self, resource_name: str) -> PluginCounters:
         """Return the counts of a resource, which begin with 0 when it is first asked for or served."""
-        return self.counters.setdefault(resource_name, PluginCounters())
+        return self._counters.setdefault(resource_name, PluginCounters())
 
     @property
     def guards(self) -> Mapping[str, TakeoverDetector]:
@@ -245,8 +249,8 @@ class Serving:
         task = self._group.create_task(self._supervise(face, on_failure), name=f"devplug {name}")
         self._served[face] = _Served(plugin, inventory, lifecycle, task, holding)
         served = {one.resource_name for one in self._served}
-        for former in [name for name in self.counters if name not in served][:-FORMER_LIMIT]:
-            del self.counters[former]
+        for former in [name for name in self._counters if name not in served][:-FORMER_LIMIT]:
+            del self._counters[former]
         self.notifier.notify()
 
     async def _supervise(self, face: Face, on_failure: Callable[[DevplugError], None] | None) -> None:
@@ -269,7 +273,7 @@ class Serving:
             on_failure(failure)
 
     def _forget(self, name: str) -> None:
-        self.counters[name] = self.counters.pop(name)  # the last to be forgotten
+        self._counters[name] = self._counters.pop(name)  # the last to be forgotten
         if self._holds is not None:
             self._holds.remove(name)
 
