@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import chain
 from math import inf
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -460,45 +461,28 @@ def _listings(pods: Iterable[PodResources]) -> Iterator[tuple[str, str, tuple[Ho
                     yield devices.resource_name, device_id, holders
 
 
-class _Listed(Struct):
-    """The holders of listed IDs, by resource name and ID, up to a number of IDs that were not known."""
-
-    room: int
-    by_name: dict[str, dict[str, tuple[Holder, ...]]] = field(default_factory=dict)
-    several: dict[Key, set[Holder]] = field(default_factory=dict)
-    """The holders of IDs that were listed several times, as those on several NUMA nodes are."""
-    is_over: bool = False
-    """Whether IDs are left out."""
-
-    def add(self, name: str, device_id: str, holders: tuple[Holder, ...], *, is_known: bool) -> None:
-        before = self.by_name.get(name, {}).get(device_id)
-        if before is not None:
-            if before is not holders:
-                self.several.setdefault((name, device_id), set(before)).update(holders)
-        elif is_known or self.room > 0:
-            self.room -= not is_known
-            self.by_name.setdefault(name, {})[device_id] = holders
-        else:
-            self.is_over = True
-
-
 def _by_device(
-    pods: Iterable[PodResources], resources: Mapping[str, _Resource], room: int = 0
+    pods: Sequence[PodResources], resources: Mapping[str, _Resource], room: int = 0
 ) -> tuple[dict[str, dict[str, tuple[Holder, ...]]], bool]:
     """Return the holders of listed IDs by resource name and ID, and whether there was no `room` for IDs."""
-    listed = _Listed(room)
-    strangers: list[tuple[str, str, tuple[Holder, ...]]] = []
-    for name, device_id, holders in _listings(pods):
-        if not _can_be_listed(device_id):
-            listed.is_over = True
-        elif (resource := resources.get(name)) is not None:
-            listed.add(name, device_id, holders, is_known=device_id in resource.holds)
-        elif len(strangers) < room:
-            strangers.append((name, device_id, holders))
-        else:
-            listed.is_over = True
-    for stranger in strangers:
-        listed.add(*stranger, is_known=False)
-    for (name, device_id), all_holders in listed.several.items():
-        listed.by_name[name][device_id] = tuple(sorted(all_holders))
-    return listed.by_name, listed.is_over
+    listed: dict[str, dict[str, tuple[Holder, ...]]] = {}
+    several: dict[
+        Key, set[Holder]
+    ] = {}  # of IDs that are listed several times, as those on several NUMA nodes
+    is_over = False
+    ours = (one for one in _listings(pods) if one[0] in resources)
+    strangers = (one for one in _listings(pods) if one[0] not in resources)
+    for name, device_id, holders in chain(ours, strangers):
+        if (before := listed.get(name, {}).get(device_id)) is not None:
+            if before is not holders:
+                several.setdefault((name, device_id), set(before)).update(holders)
+            continue
+        is_known = name in resources and device_id in resources[name].holds
+        if not _can_be_listed(device_id) or not (is_known or room > 0):
+            is_over = True
+            continue
+        room -= not is_known
+        listed.setdefault(name, {})[device_id] = holders
+    for (name, device_id), all_holders in several.items():
+        listed[name][device_id] = tuple(sorted(all_holders))
+    return listed, is_over
