@@ -30,7 +30,7 @@ def prober(root: Path, *rules: HealthRule, time: Time | None = None) -> Prober:
 
 @contextmanager
 def doubts() -> Iterator[Mapping[str, str]]:
-    """Collect why checks had no result, by device ID, as the log has it."""
+    """Collect from the log why checks had no result, by device ID."""
     found: dict[str, str] = {}
 
     class Reasons(logging.Handler):

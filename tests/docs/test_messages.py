@@ -23,7 +23,7 @@ def source_texts() -> str:
 
 
 def _texts(constants: Iterable[object]) -> Iterator[str]:
-    """Yield the texts among the constants of a code object: of an f-string, each part between its values."""
+    """Yield the texts among the constants of a code object; values split an f-string into several texts."""
     for one in constants:
         if isinstance(one, str):
             yield one

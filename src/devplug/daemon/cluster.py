@@ -1,4 +1,4 @@
-"""The labels of this machine's Node, as the API server has them."""
+"""The labels of this node's Node object."""
 
 from __future__ import annotations
 

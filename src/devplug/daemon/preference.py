@@ -301,11 +301,11 @@ is NVML's (nvmlGpuTopologyLevel_t), the scores are those of NVIDIA's best-effort
 gpuallocator/besteffort_policy.go), so that a change from that plugin changes no choice."""
 
 _POOL_LIMIT: Final = 128
-"""So many devices are compared with each other, or twice as many as are asked for. Of more, those nearest to
-the devices that are held already; a request for more gets those."""
+"""How many devices are compared with each other, if the request is for at most half as many. Of more devices,
+those nearest to the held ones are compared."""
 
 _HELD_LIMIT: Final = 16
-"""So many of those that are held already are compared with them."""
+"""How many of the held devices are compared with them."""
 
 _SEEDS: Final = 8
 _SWAPS_LIMIT: Final = 64
@@ -449,10 +449,10 @@ class Weights(Struct, frozen=True):
 
 
 def heaviest(weights: Weights, count: int) -> list[int]:
-    """Return the `count` members that weigh most together, ascending; all, if there are no more.
+    """Return the `count` members with the largest weight together, in ascending order; at most all members.
 
-    Exact as long as there are at most 13,000 sets: for all counts among 16 members. Of several sets that
-    weigh the same it is then the one that comes first in the order of members.
+    The result is exact for at most 13,000 possible sets, as for all counts among 16 members. Of sets with
+    equal weight, the first in the order of members is returned.
     """
     total = len(weights.own)
     if not 0 < count < total:

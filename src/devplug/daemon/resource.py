@@ -750,7 +750,7 @@ def _fault(result: CommandResult, key: str, timeout_seconds: float) -> str:
     return ""
 
 
-# ── a resource whose devices pods get by claims ──
+# ── a resource that is served by claims ──
 
 
 class ClaimedResource(ConfiguredPlugin):

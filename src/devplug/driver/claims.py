@@ -215,7 +215,7 @@ class DeviceUse(Struct, frozen=True):
     first_index: int = 0
     """The `{index}` of the first device of its request."""
     use: Use | None = None
-    """What containers get of it; None if its plugin does not tell, or an older version has noted it."""
+    """What containers get of the device; None if the plugin or an older version did not record it."""
 
     def is_same(self, other: DeviceUse) -> bool:
         """Whether the other is this one, prepared or not."""
@@ -242,7 +242,7 @@ class DeviceUse(Struct, frozen=True):
 
 
 class ClaimUse(Struct, frozen=True):
-    """A claim whose devices are in use on this node: from before they are prepared to their release."""
+    """A claim that uses devices on this node, from before the prepare until the release."""
 
     namespace: str
     name: str
@@ -265,7 +265,7 @@ class ClaimUse(Struct, frozen=True):
     takes it for a claim in use, until the API server shows that it is not."""
 
     def __str__(self) -> str:
-        """Return the form that stands in messages."""
+        """Return the namespace and the name, as in messages."""
         return f"{self.namespace}/{self.name}"
 
     def uses_as(self, other: ClaimUse) -> bool:
@@ -314,9 +314,9 @@ def meets(use: ClaimUse, other: ClaimUse) -> bool:
 
 
 def numbered(use: ClaimUse, meeting: Iterable[ClaimUse]) -> ClaimUse:
-    """Return a use whose requests begin at an `{index}` so that no two devices of a resource have one index.
+    """Return a use in which no two devices of a resource have the same `{index}` in a container.
 
-    `meeting` are the claims that a container may have besides; theirs stay.
+    `meeting` are the other claims that a container may have; their indexes stay.
     """
     taken: dict[str, set[int]] = {}
     for other in meeting:

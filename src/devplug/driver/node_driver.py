@@ -86,7 +86,7 @@ PATIENCE_SECONDS: Final = 60.0
 
 PATIENCE_LIMIT_SECONDS: Final = 600.0
 DRAIN_SECONDS: Final = 10.0
-"""How long work on claims may go on after the driver is told to end; the next one does what is left."""
+"""How long the driver finishes work on claims after it was told to end; its successor does the rest."""
 
 _UID: Final = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{8}"
 
@@ -253,7 +253,7 @@ class NodeDriver:
         return self._sockets.refresh()
 
     async def adopt(self, resource_name: str, uses: Mapping[str, Use]) -> None:
-        """Record devices to clean up, by ID, whose uses are not recorded. Raises `KubeletError`."""
+        """Record uses that have no record, by device ID, for clean-up. Raises `KubeletError`."""
         await self._sockets.adopt(resource_name, uses)
 
     def claims_of(self, resource_name: str) -> Mapping[str, tuple[DeviceClaim, ...]]:
@@ -475,7 +475,7 @@ class KubeletSockets:
         return is_changed
 
     async def adopt(self, resource_name: str, uses: Mapping[str, Use]) -> None:
-        """Record devices to clean up whose uses are not recorded. Raises `KubeletError`."""
+        """Record uses that have no record, by device ID, for clean-up. Raises `KubeletError`."""
         devices = tuple(
             DeviceUse("", device_name(resource_name, device_id), resource_name, device_id, use=use)
             for device_id, use in sorted(uses.items())
@@ -581,7 +581,7 @@ class KubeletSockets:
                 "the DRA driver cannot serve; tried again", extra={"driver": self.name, "reason": obstacle}
             )
 
-    # ── the kubelet asks who we are ──
+    # ── registration ──
 
     def _note_stream(self) -> None:
         if not self.is_connected:

@@ -114,7 +114,7 @@ class SharesInUse(Struct, frozen=True):
     alone: frozenset[tuple[str, str]] = frozenset()
     """Those that were allocated as devices of their own."""
     shared: frozenset[tuple[str, str]] = frozenset()
-    """Those that stand for an allocation of what they are shares of."""
+    """Those that were allocated as part of the shared device."""
 
 
 class Offer:
@@ -220,9 +220,9 @@ def offered_devices(lists: Mapping[str, Collection[Device]]) -> dict[str, Offere
 
 
 def held_by_former_names(claims: Iterable[ClaimUse]) -> dict[tuple[str, str], str]:
-    """Return the devices that claims use by a former name, by resource name and ID, with who holds each.
+    """Return the holders of devices that claims use by a former name, by resource name and device ID.
 
-    An edit gave them their name of now between the allocation and the prepare.
+    An edit renamed these devices between the allocation and the prepare.
     """
     return {
         (one.resource_name, one.device_id): f"held by ResourceClaim {claim} as {one.name}"

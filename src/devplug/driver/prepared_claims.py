@@ -520,7 +520,7 @@ def state_text(claims: Mapping[str, ClaimUse]) -> str:
 def claims_in(content: bytes) -> tuple[dict[str, ClaimUse], int | None]:
     """Return the claims by UID, and the number of lines after the first; None if there is one cut off.
 
-    Raises `msgspec.DecodeError` for a first line that is none.
+    Raises `msgspec.DecodeError` if the first line has no start of the file.
     """
     first, *lines = content.split(b"\n")
     try:
@@ -588,7 +588,7 @@ class ClaimLog:
             is_sync_due, self._is_sync_due = self._is_sync_due, False
             number = self._noted
             lines = None if self._lines is None else self._lines + len(entries)
-            # Best put together where nobody waits for the disk.
+            # Compact the file preferably when no call waits for the disk.
             limit = (2 if is_sync_due else 1) * (LINES_LEAST + 2 * len(claims))
             is_whole = lines is None or lines > limit
             content = state_text(claims) if is_whole else _text_of(entries)

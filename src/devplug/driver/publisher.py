@@ -532,7 +532,7 @@ class Publisher:
             logger.warning(message, extra=facts)
 
 
-# ── whose turn it is ──
+# ── turns of several instances ──
 
 _LOCK: Final = struct.Struct("hhqqi4x")
 """struct flock of fcntl(2), as Python is built: type, whence, start, length, process."""
@@ -604,7 +604,7 @@ class Turns:
         return not self._taken_after(self._place)
 
     def _is_found(self) -> bool:
-        """Whether others find the file that is open here: somebody may have removed it."""
+        """Whether the path still leads to the open file, and was not removed or replaced."""
         try:
             found = self._path.stat()
         except FileNotFoundError:
@@ -612,7 +612,7 @@ class Turns:
         return os.path.samestat(found, os.fstat(self._fd))
 
     def _taken_after(self, place: int) -> int:
-        """Return the first place after this one that another instance has; 0 if there is none."""
+        """Return the next place that another instance has locked; 0 if no instance has."""
         asked = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, place + 1, 0, 0)
         type_, _, start, _, _ = _LOCK.unpack(fcntl.fcntl(self._fd, fcntl.F_OFD_GETLK, asked))
         return 0 if type_ == fcntl.F_UNLCK else start
@@ -658,7 +658,7 @@ class PoolEntries:
         self._wall_clock = wall_clock
         self._log_once = log_once
         self._entries: dict[tuple[str, str, bool], _Known] = {}
-        """By resource, ID of the first device, and whether it stands for all shares of one."""
+        """By resource name, ID of the first device, and whether the entry is for all shares of a device."""
         self._tainted_at: dict[str, tuple[str, str]] = {}
         """By device name: the effect of its taint, and its time."""
 
@@ -681,8 +681,9 @@ class PoolEntries:
     ) -> tuple[list[Object], list[Object]]:
         """Return the entries of all devices that are offered, by resource, and the counter sets they take of.
 
-        With shares, those of one device are one entry; without counters there are no such sets, and tainted
-        devices are there only if asked for. With many devices other tasks run meanwhile.
+        Where the API server knows shares, all shares of a device are one entry. Where it does not know
+        counters, no counter set is made. Tainted devices have entries only on request. With many devices,
+        other tasks run in between.
         """
         before, self._entries = self._entries, {}
         wanted: dict[object, Object] = {}
@@ -754,8 +755,8 @@ def _entered(
 ) -> Iterator[tuple[tuple[Device, ...], bool]]:
     """Yield what has an entry: a device, or all shares of one, of which the second value tells.
 
-    Whatever was published before, no share is given out twice: shares of which a claim has one as a device of
-    its own stay such devices, without those that are in use as shares.
+    No share is given out twice, whatever was published before: while a claim has a share as a device of its
+    own, the other free shares stay devices of their own, too.
     """
     shares: dict[str, list[Device]] = {}
     for device in devices:

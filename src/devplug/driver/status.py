@@ -89,7 +89,7 @@ class ClaimCounters(Struct):
     unprepares: Counts = field(default_factory=partial(Counts, "unprepared", *FAILURES))
     unprepare_seconds: Histogram = field(default_factory=partial(Histogram, PREPARE_BOUNDS_SECONDS))
     kubelet_api: str = ""
-    """The version by which it called last, as in `v1.DRAPlugin`; empty before the first call."""
+    """The API version of the kubelet's last call, as in `v1.DRAPlugin`; empty before the first one."""
 
     def count_prepare(self, error: Exception | None, seconds: float) -> None:
         """Count a claim that was to be prepared; `error` is why it was not."""
@@ -114,7 +114,7 @@ class ClaimCounters(Struct):
 
 
 def _result_of(error: Exception) -> str:
-    # The API server's own refusals are none of these: what is left stayed away until the deadline.
+    # A refusal of the API server is a ClaimRefusedError; a ClusterError lasted until the deadline.
     return "timed_out" if isinstance(error, ClusterError) else outcome_of(error)
 
 

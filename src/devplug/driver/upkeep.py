@@ -59,7 +59,7 @@ class Refresher:
         """Why the file of a claim could not be refreshed, by UID."""
 
     async def run(self) -> None:
-        """Refresh the file of each claim whose devices have changed, and of all once after a start."""
+        """Refresh the CDI files of claims: all at the start, then those whose devices have changed."""
         async with shared_watcher() as watcher:
             with watcher.subscribe(lambda: None, self._look_again) as subscription:
                 while True:
@@ -125,7 +125,7 @@ class Refresher:
     async def _responses(
         self, use: ClaimUse, errors: list[DevplugError]
     ) -> Mapping[DeviceUse, ContainerResponse | None]:
-        """Return what containers get now of the devices of which that is known; note errors."""
+        """Return what containers get now of each device, as far as it is known; append errors to `errors`."""
         found: dict[DeviceUse, ContainerResponse | None] = {}
         for name, requests in by_request(use.devices).items():
             for request, ids in requests.items():
@@ -203,7 +203,7 @@ class Sweeper:
                 await self._look(uid, end)
 
     async def _look(self, uid: str, end: Callable[[ClaimUse], Awaitable[None]]) -> None:
-        """Look up a claim; raises nothing, as it is looked up again."""
+        """Look up a claim. A failure is ignored, because the next look comes soon."""
         try:
             if uid not in self._free:
                 if await self._is_free(self._store.claims[uid]):
