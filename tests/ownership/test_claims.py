@@ -377,6 +377,28 @@ async def test_claim_that_was_allocated_before_a_rename_gets_its_stick(
         assert await here.prepare(late) == ""
 
 
+async def test_other_sticks_move_to_pods_while_a_claim_has_one_by_a_former_name(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rules 4 and 9."""
+    async with dra_node(short_dir, monkeypatch) as here:
+        here.machine.plug(FIRST, "1")
+        await here.start(claims)
+        (old_name,) = here.published()
+        first = here.allocate("first", old_name)
+        await here.edit(usb(ANY, serve="dra", id="k-{serial}"))
+        await until(lambda: here.published() not in ([], [old_name]))
+        assert await here.prepare(first) == ""
+        here.machine.plug(STRANGER, "2")
+        await here.edit(usb(ANY, id="k-{serial}"))
+        await here.quiet()
+        await here.must_run("p", ANY)
+        assert await here.run("q", ANY) is None
+        assert await here.unprepare(first) == ""
+        await here.quiet()
+        await here.must_run("r", ANY)
+
+
 UID = "0123abcd-0123-0123-0123-0123456789ab"
 
 

@@ -301,8 +301,8 @@ is NVML's (nvmlGpuTopologyLevel_t), the scores are those of NVIDIA's best-effort
 gpuallocator/besteffort_policy.go), so that a change from that plugin changes no choice."""
 
 _POOL_LIMIT: Final = 128
-"""How many devices are compared with each other, if the request is for at most half as many. Of more devices,
-those nearest to the held ones are compared."""
+"""The number of devices that are compared with each other, or twice the requested number if that is larger.
+Of more devices, those nearest to the held devices are compared."""
 
 _HELD_LIMIT: Final = 16
 """How many of the held devices are compared with them."""
@@ -451,8 +451,8 @@ class Weights(Struct, frozen=True):
 def heaviest(weights: Weights, count: int) -> list[int]:
     """Return the `count` members with the largest weight together, in ascending order; at most all members.
 
-    The result is exact for at most 13,000 possible sets, as for all counts among 16 members. Of sets with
-    equal weight, the first in the order of members is returned.
+    The result is exact for at most 13,000 possible sets, which includes all counts among 16 members. Among
+    sets with equal weight, the first in the order of members wins.
     """
     total = len(weights.own)
     if not 0 < count < total:

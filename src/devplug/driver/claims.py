@@ -265,7 +265,7 @@ class ClaimUse(Struct, frozen=True):
     takes it for a claim in use, until the API server shows that it is not."""
 
     def __str__(self) -> str:
-        """Return the namespace and the name, as in messages."""
+        """Return `NAMESPACE/NAME`, the form for messages."""
         return f"{self.namespace}/{self.name}"
 
     def uses_as(self, other: ClaimUse) -> bool:

@@ -282,7 +282,7 @@ def resource_value(resource_name: str) -> str:
 def slice_name(driver: str, node_name: str, number: int) -> str:
     """Return the name of a slice: a DNS subdomain of node and driver, so that they sort by `number` (D74).
 
-    The name depends on nothing else, so a slice whose creation got no answer is not created twice.
+    The name depends on nothing else. So a retry after a lost answer does not create a second slice.
     """
     readable = _BETWEEN_LABELS.sub("-", f"{node_name}-{driver}".lower()).strip("-.")
     return f"{_hashed(readable, SLICE_NAME_LIMIT - 5, driver, node_name)}-{number:04x}"

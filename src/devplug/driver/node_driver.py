@@ -86,7 +86,7 @@ PATIENCE_SECONDS: Final = 60.0
 
 PATIENCE_LIMIT_SECONDS: Final = 600.0
 DRAIN_SECONDS: Final = 10.0
-"""How long the driver finishes work on claims after it was told to end; its successor does the rest."""
+"""The time limit for work on claims after the driver was told to end; the next instance does the rest."""
 
 _UID: Final = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{8}"
 
@@ -310,7 +310,11 @@ class NodeDriver:
             await self.changed.next.wait()
 
     def _used_names(self, resource_name: str) -> frozenset[str]:
-        return frozenset(one.name for one in used_devices(self.store.claims.values(), resource_name))
+        """Return the names in slices of the devices that claims use, former names included."""
+        used = list(used_devices(self.store.claims.values(), resource_name))
+        return frozenset(
+            name for one in used for name in (one.name, device_name(resource_name, one.device_id))
+        )
 
     # ── life ──
 
@@ -462,7 +466,7 @@ class KubeletSockets:
         return self._health.open_streams > 0
 
     def _kubelet(self) -> int | None:
-        """Return what tells the kubelet that is there from any other; None while there is none."""
+        """Return a number that is another one for each kubelet; None while the driver is not registered."""
         return self._kubelets if self.is_registered else None
 
     def _look_at_state(self) -> None:

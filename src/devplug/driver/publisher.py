@@ -753,7 +753,7 @@ class PoolEntries:
 def _entered(
     resource_name: str, devices: Iterable[Device], in_use: SharesInUse, *, with_shares: bool
 ) -> Iterator[tuple[tuple[Device, ...], bool]]:
-    """Yield what has an entry: a device, or all shares of one, of which the second value tells.
+    """Yield the devices of each entry: one device with False, or all shares of a device with True.
 
     No share is given out twice, whatever was published before: while a claim has a share as a device of its
     own, the other free shares stay devices of their own, too.

@@ -89,7 +89,7 @@ class ClaimCounters(Struct):
     unprepares: Counts = field(default_factory=partial(Counts, "unprepared", *FAILURES))
     unprepare_seconds: Histogram = field(default_factory=partial(Histogram, PREPARE_BOUNDS_SECONDS))
     kubelet_api: str = ""
-    """The API version of the kubelet's last call, as in `v1.DRAPlugin`; empty before the first one."""
+    """The API version of the kubelet's last call, as in `v1.DRAPlugin`; empty before the first call."""
 
     def count_prepare(self, error: Exception | None, seconds: float) -> None:
         """Count a claim that was to be prepared; `error` is why it was not."""

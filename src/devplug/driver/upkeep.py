@@ -59,7 +59,7 @@ class Refresher:
         """Why the file of a claim could not be refreshed, by UID."""
 
     async def run(self) -> None:
-        """Refresh the CDI files of claims: all at the start, then those whose devices have changed."""
+        """Refresh the CDI files of all claims at the start, and later of claims with changed devices."""
         async with shared_watcher() as watcher:
             with watcher.subscribe(lambda: None, self._look_again) as subscription:
                 while True:

@@ -121,7 +121,7 @@ async def ask_allocatable(socket: Path, *, timeout_seconds: float) -> Allocatabl
 async def _kubelet_at(
     socket: Path, receive_limit_bytes: int = MONITOR_RECEIVE_LIMIT_BYTES
 ) -> AsyncIterator[tuple[Peer, SocketIdentity]]:
-    """Connect to the kubelet at a socket for a block, whose `RemoteError` becomes an `UnansweredError`."""
+    """Connect to the kubelet for the block. Raises `UnansweredError` for a `RemoteError` in the block."""
     kubelet = socket_identity(socket)
     if kubelet is None:
         raise _unseen(socket)
